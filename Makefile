@@ -1,0 +1,43 @@
+# `make studies` is the main job; every target makes .venv when it is missing or out of date.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PROCESSES ?= 2
+
+.PHONY: studies all-studies test test-long bench lint clean
+
+studies: .venv/core  ## run the studies, print the findings, write runs/report/index.html
+	$(BIN)/python -m pytest studies -q --processes $(PROCESSES)
+
+all-studies: .venv/core  ## the same with the studies too long for every day
+	$(BIN)/python -m pytest studies -q --processes $(PROCESSES) --all
+
+test: .venv/dev  ## the tests
+	$(BIN)/python -m pytest tests -q
+
+test-long: .venv/dev  ## the tests with those that take minutes
+	$(BIN)/python -m pytest tests -q -m "long or not long"
+
+bench: .venv/dev  ## the benchmarks; writes benchmarks/latest.json
+	$(BIN)/python -m pytest tests -q -k bench_ --benchmark-enable --benchmark-only --benchmark-json=benchmarks/latest.json
+	$(BIN)/python benchmarks/summary.py
+
+lint: .venv/dev  ## formatting, lint, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/python:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/core: pyproject.toml constraints.txt | .venv/python
+	$(PIP) --editable .
+	touch $@
+
+.venv/dev: pyproject.toml constraints.txt | .venv/core
+	$(PIP) --editable ".[dev,minimodel]"
+	touch $@
+
+clean:  ## remove the environment and what runs left
+	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

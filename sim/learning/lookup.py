@@ -1,0 +1,62 @@
+"""Between per-turn arrays and per-decision tables: reading a table at every turn, and summing turns into one."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.mdp.sampling import Sample
+
+__all__ = ["Lookup", "as_record"]
+
+F64 = NDArray[np.float64]
+Index = NDArray[np.intp]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def as_record(x: NDArray[Scalar], Q: int, G: int) -> NDArray[Scalar]:
+    """Return turn-major [K, S, G * Q] as the record's view [S, Q, G, K]; no copy."""
+    K, S, _ = x.shape
+    return x.reshape(K, S, G, Q).transpose(1, 3, 2, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Where each turn of a batch stands in a table by seed and choice."""
+
+    index: Index
+    """seed * choices + choice, [K, S, N]."""
+    decisions: F64
+    """What each choice is to the policy, [choices, C * A + 2]; see :attr:`sim.mdp.sampling.Sampler.decisions`."""
+
+    @classmethod
+    def of(cls, sample: Sample, decisions: F64) -> "Lookup":
+        """Return the lookup of a batch."""
+        seeds = sample.choice.shape[1]
+        return cls(sample.choice + (np.arange(seeds) * len(decisions))[:, None], decisions)
+
+    def gather(self, table: F64) -> F64:
+        """Return ``table[seed, context, action]`` of every turn, 0 once the episode is over, [K, S, N]."""
+        by_choice = table.reshape(len(table), -1) @ self.decisions[:, :-2].T
+        gathered: F64 = by_choice.ravel().take(self.index)
+        return gathered
+
+    def scatter(self, values: F64, shape: tuple[int, ...]) -> F64:
+        """Return the sums of `values` [S, Q, G, K] by seed, context and action, shaped [S, C, A]."""
+        flat = values.transpose(3, 0, 2, 1).ravel()  # turn-major again: no copy when `values` came from such arrays
+        sums = np.bincount(self.index.ravel(), weights=flat, minlength=shape[0] * len(self.decisions))
+        found: F64 = (sums.reshape(shape[0], -1) @ self.decisions[:, :-2]).reshape(shape)
+        return found
+
+    def count(self, shape: tuple[int, ...]) -> tuple[F64, F64]:
+        """Return counts of each decision at each turn, [S, K, C, A], and of rollouts solved before it, [S, K].
+
+        `shape` is (S, C, A).
+        """
+        K, S, _ = self.index.shape
+        width = len(self.decisions)
+        by_turn = self.index + (np.arange(K) * (S * width))[:, None, None]
+        counts = np.bincount(by_turn.ravel(), minlength=K * S * width).reshape(K * S, width) @ self.decisions
+        counts = counts.reshape(K, S, -1).transpose(1, 0, 2)
+        return counts[..., :-2].reshape(S, K, *shape[1:]), counts[..., -2]

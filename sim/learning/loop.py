@@ -1,0 +1,239 @@
+"""The training loop of the simulator, vectorised over seeds.
+
+    world -> rollouts -> credit -> coefficients -> update -> signals
+
+One step: the policy as it was `lag` steps ago samples Q questions x G rollouts; the rule turns rewards and log-probs into
+coefficients; the analytic gradient of the softmax tables turns those into a gradient of the weights, to which noise may
+be added; the optimiser steps; the drive pushes. Every draw is indexed by (seed, stream, step), so a seed's run is the
+same bits alone or in a block, in any process.
+"""
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.learning.lookup import Lookup, as_record
+from sim.learning.optimisers import OptimiserState
+from sim.learning.record import to_rollouts
+from sim.learning.rule import Batch, Coefficients
+from sim.learning.setup import Training
+from sim.learning.watch import Watch
+from sim.mdp.policy import PolicyTables, SoftmaxPolicy, tables
+from sim.mdp.sampling import Sample, Sampler
+from sim.records.fingerprint import code_fingerprint
+from sim.records.rng import BlockStream
+from sim.records.rollouts import Rollouts
+from sim.records.run import Runs
+
+__all__ = ["draw", "gradient", "rule_batch", "train"]
+
+F64 = NDArray[np.float64]
+
+BLOCK = 32
+"""Seeds computed together: enough to spread the cost of a call, few enough for their arrays to stay in cache."""
+
+
+def train(config: Training, seeds: tuple[int, ...], *, study: str, block: int = BLOCK) -> Runs:
+    """Train one policy per seed and return what was watched at every step.
+
+    Parameters
+    ----------
+    config
+        The run.
+    seeds
+        One run each.
+    study
+        Namespace of the random streams: claims do not share their luck, arms of one study do.
+    block
+        Seeds computed together; it changes speed and memory, not one bit of the result.
+    """
+    seeds = tuple(int(s) for s in seeds)
+    if not seeds or block < 1:
+        raise ValueError(f"{len(seeds)} seeds in blocks of {block}: give at least one seed and a block of at least 1")
+    parts, kept = [], {}
+    for first in range(0, len(seeds), block):
+        made = _Block(config, seeds[first : first + block], study)
+        parts.append(made.run())
+        kept.update(made.kept)
+    columns = {name: np.concatenate([p.pop(name) for p in parts]) for name in list(parts[0])}
+    return Runs(config, seeds, study, "sim", code_fingerprint("sim"), columns, rollouts=kept)
+
+
+def draw(
+    sampler: Sampler,
+    policy: PolicyTables,
+    streams: tuple[BlockStream, BlockStream],
+    step: int,
+    prompts: int,
+    group: int,
+) -> Sample:
+    """Return one batch of rollouts; `streams` give the questions and the turns."""
+    question, turn = streams
+    kind = sampler.kinds(question.uniforms(step, (prompts,)))
+    return sampler(policy.probability, kind, turn.uniforms(step, (sampler.graph.turns, 2, group, prompts)))
+
+
+def rule_batch(sampler: Sampler, sample: Sample, lookup: Lookup, policy: PolicyTables, unit: str) -> Batch:
+    """Return what the rule sees of `sample`, drawn by `policy`; `unit` is what normalisers count, "turn" or "token"."""
+    _, Q, G = sample.reward.shape
+    lengths = None
+    if unit == "token":
+        per_choice = np.repeat(sampler.graph.generated, sampler.kinds_of_question, 0).ravel().astype(float)
+        lengths = as_record(per_choice.take(sample.choice), Q, G)
+    mask = as_record(sampler.running(sample), Q, G)
+    return Batch(sample.reward, mask, as_record(lookup.gather(policy.log_probability), Q, G), lengths=lengths)
+
+
+def gradient(
+    policy: SoftmaxPolicy, now: PolicyTables, reference: PolicyTables, lookup: Lookup, coefficients: Coefficients
+) -> F64:
+    """Return sum_t g grad log pi + h grad H + k grad KL with respect to the free logits, [S, D].
+
+    d log pi(b|c) / d z(a|c) = [a = b] - pi(a); dH / dz(a) = -pi(a) (log pi(a) + H); dKL / dz(a) = pi(a) (log pi(a) -
+    log ref(a) - KL).
+    """
+    g = policy.graph
+    shape = now.probability.shape
+    pi, log_pi = now.probability, now.log_probability
+    total = np.zeros(shape)
+    for scalar, value in coefficients.scalars.items():
+        by_decision = lookup.scatter(value, shape)
+        by_context = by_decision.sum(-1, keepdims=True)
+        if scalar == "logp":
+            total += by_decision - pi * by_context
+        elif scalar == "entropy":
+            entropy = -(pi * log_pi).sum(-1, keepdims=True)
+            total -= by_context * pi * (log_pi + entropy)
+        elif scalar == ("kl", "ref"):
+            gap = log_pi - reference.log_probability
+            total += by_context * pi * (gap - (pi * gap).sum(-1, keepdims=True))
+        else:
+            raise ValueError(f"the simulator has no scalar {scalar!r}; it has 'logp', 'entropy' and ('kl', 'ref')")
+    return total[:, g.free_context, g.free_action]
+
+
+class _Block:
+    """State of one block of seeds."""
+
+    def __init__(self, config: Training, seeds: tuple[int, ...], study: str) -> None:
+        self.config = config
+        self.policy = config.policy()
+        self.graph = self.policy.graph
+        self.sampler = Sampler(self.graph)
+        self.decisions = self.sampler.decisions
+        self.seeds, self.names = len(seeds), seeds
+        self.kept: dict[int, Rollouts] = {}
+        self.streams = {name: BlockStream(seeds, f"{study}/{name}") for name in ("question", "turn", "noise")}
+        self.held_out = (BlockStream(seeds, f"{study}/eval-question"), BlockStream(seeds, f"{study}/eval-turn"))
+        P = self.policy.features.shape[1]
+        self.w = np.zeros((self.seeds, P))
+        self.offset = 0.0  # what the drive has added to the logits in `features.on`, the same for every seed
+        self.state = OptimiserState.zeros((self.seeds, P))
+        self.loads, self.noisy = config.loads(), config.noisy()
+        self.watch = Watch(config, self.seeds)
+
+    def logits(self) -> F64:
+        return self.policy.logits(self.w) + self.offset * self.loads
+
+    def shift(self) -> F64:
+        """Return how far the shared weights and the drive have moved the logits that load them, [S]."""
+        shared: F64 = self.w[:, len(self.loads) :].sum(1) / np.sqrt(max(self.config.features.shared, 1))
+        return shared + self.offset
+
+    def run(self) -> dict[str, NDArray[np.generic]]:
+        z = self.logits()
+        now = reference = tables(self.graph, z)
+        past = deque([now] * (self.config.lag + 1), maxlen=self.config.lag + 1)
+        self.watch.policy(0, z, self.shift())
+        for step in range(self.config.steps):
+            behaviour = past[0]
+            sample, lookup = self.collect(behaviour, step)
+            if step == self.config.keep_rollouts:
+                self.keep(sample, lookup, (behaviour, now, reference), step)
+            self.evaluate(now, step)
+            self.update(behaviour, now, reference, sample, lookup, step)
+            self.push(step)
+            z = self.logits()
+            now = tables(self.graph, z)
+            self.watch.policy(step + 1, z, self.shift())
+            self.watch.batch(step, sample, lookup, self.sampler, now, behaviour)
+            past.append(now)
+        return self.watch.columns()
+
+    def collect(self, behaviour: PolicyTables, step: int) -> tuple[Sample, Lookup]:
+        c = self.config
+        streams = (self.streams["question"], self.streams["turn"])
+        sample = draw(self.sampler, behaviour, streams, step, c.prompts, c.group)
+        return sample, Lookup.of(sample, self.decisions)
+
+    def update(
+        self,
+        behaviour: PolicyTables,
+        now: PolicyTables,
+        reference: PolicyTables,
+        sample: Sample,
+        lookup: Lookup,
+        step: int,
+    ) -> None:
+        """Make the updates on one batch."""
+        c = self.config
+        batch = rule_batch(self.sampler, sample, lookup, behaviour, c.length_unit)
+        prepared = c.rule.prepare(batch)
+        self.watch.degenerate(step, prepared.advantage.degenerate)
+        for inner in range(c.inner_updates):
+            logp = batch.behaviour
+            if now is not behaviour:
+                logp = as_record(lookup.gather(now.log_probability), c.prompts, c.group)
+            coefficients = c.rule.coefficients(prepared, logp)
+            dw = self.policy.pull_back(gradient(self.policy, now, reference, lookup, coefficients))
+            if self.noisy.any():
+                index = step * c.inner_updates + inner
+                dw = dw + self.streams["noise"].normals(index, (len(self.noisy),)) * self.noisy
+            active = self.active(coefficients)
+            change, self.state = c.optimiser.step(self.state, dw, active, self.fisher(now, lookup))
+            self.w = self.w + change
+            if inner + 1 < c.inner_updates:
+                now = tables(self.graph, self.logits())
+
+    def active(self, coefficients: Coefficients) -> NDArray[np.bool_]:
+        """Return which seeds update: all, or those with any signal."""
+        if self.config.on_zero_signal == "step":
+            return np.ones(self.seeds, bool)
+        found: NDArray[np.bool_] = np.any(
+            [np.any(v != 0, axis=(1, 2, 3)) for v in coefficients.scalars.values()], axis=0
+        )
+        return found
+
+    def fisher(self, now: PolicyTables, lookup: Lookup) -> F64 | None:
+        """Return the Fisher matrix of the trajectory distribution, [S, P, P], from the batch's visits."""
+        if not self.config.optimiser.needs_fisher:
+            return None
+        g = self.graph
+        counts, _ = lookup.count(now.probability.shape)
+        visits = counts.sum((1, 3)) / lookup.index.shape[-1]
+        pi = now.probability[:, g.free_context, g.free_action]
+        same = g.free_context[:, None] == g.free_context
+        fisher_z = same * (np.eye(pi.shape[1]) * pi[:, None] - pi[:, :, None] * pi[:, None])
+        fisher_z = fisher_z * visits[:, g.free_context][:, :, None]
+        F = self.policy.features
+        found: F64 = np.einsum("dp,sde,eq->spq", F, fisher_z, F)
+        return found
+
+    def keep(
+        self, sample: Sample, lookup: Lookup, policies: tuple[PolicyTables, PolicyTables, PolicyTables], step: int
+    ) -> None:
+        version = max(step - self.config.lag, 0)
+        for row, seed in enumerate(self.names):
+            self.kept[seed] = to_rollouts(self.sampler, sample, lookup, policies, row, step=step, version=version)
+
+    def push(self, step: int) -> None:
+        drive = self.config.drive
+        if drive is not None and drive.start <= step < drive.start + drive.duration:
+            self.offset += drive.rate
+
+    def evaluate(self, now: PolicyTables, step: int) -> None:
+        e = self.config.evaluation
+        if e is not None and step % e.every == 0:
+            sample = draw(self.sampler, now, self.held_out, step, e.prompts, e.group)
+            self.watch.held_out(step, sample, Lookup.of(sample, self.decisions), self.sampler)

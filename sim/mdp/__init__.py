@@ -1,0 +1,1 @@
+"""Worlds, tool graphs, softmax policies and their exact theory."""

@@ -1,0 +1,122 @@
+"""Rollouts of a block of policies on a tool graph, from indexed uniforms.
+
+One turn costs two uniforms, one for the action and one for what comes back, whether or not the episode is still running:
+arms whose episodes end at different turns keep using the same numbers. Arrays are turn-major in memory, [K, S, G, Q] (so
+that sums over a group run along the questions, which is what a processor does well), and are shown as the record's
+[S, Q, G, K].
+
+A *place* is node * H + kind; a *choice* is place * A + action. Terminals come after the states, so an episode is running
+exactly if its place is below states * H.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.mdp.compiled import CompiledGraph
+
+__all__ = ["Sample", "Sampler"]
+
+F64 = NDArray[np.float64]
+F32 = NDArray[np.float32]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One batch of rollouts for each of S seeds; N = G * Q."""
+
+    place: Index
+    """Place before each turn and at the end, [K + 1, S, N]."""
+    choice: Index
+    """Choice at each turn, [K, S, N]; once the episode is over, action 0 at the terminal."""
+    reward: F64
+    """Reward, [S, Q, G]."""
+    kind: Index
+    """Kind of each question, [S, Q]."""
+
+
+class Sampler:
+    """Draws rollouts; tables of the graph are laid out once."""
+
+    def __init__(self, graph: CompiledGraph) -> None:
+        H, N, A, O = graph.probability.shape
+        self.graph = graph
+        self.kinds_of_question = H
+        self._outcomes = O
+        self._share = np.cumsum(graph.share)[:-1].astype(np.float32)
+        self._start = graph.initial * H + np.arange(H)
+        # P(outcome <= o) for o < O - 1 by choice, [O - 1, N * H * A]; the last threshold is 1 and needs no comparison.
+        cumulative = np.cumsum(graph.probability.transpose(1, 0, 2, 3), -1)[..., :-1]
+        self._outcome = np.ascontiguousarray(np.moveaxis(cumulative, -1, 0).reshape(O - 1, -1).astype(np.float32))
+        target = np.broadcast_to(graph.target[:, None], (N, H, A, O))
+        self._next = (target * H + np.arange(H)[:, None, None]).reshape(-1)
+        self._reward = np.repeat(graph.reward, H)
+        self._solved = np.repeat(graph.solved, H)
+        self._context = np.repeat(np.where(graph.context >= 0, graph.context, len(graph.contexts)), H)
+
+    @property
+    def running_below(self) -> int:
+        """Places below this number are states: states * H."""
+        return self.graph.states * self.kinds_of_question
+
+    @property
+    def decisions(self) -> F64:
+        """What each choice is to the policy, [N * H * A, C * A + 2] of 0 and 1.
+
+        Column context * A + action while the episode is running; C * A once solved, C * A + 1 once over otherwise.
+        """
+        C, A = self.graph.offered.shape
+        over = C * A + ~self._solved
+        code = np.where(self._context[:, None] < C, self._context[:, None] * A + np.arange(A), over[:, None])
+        return np.eye(C * A + 2)[code.reshape(-1)]
+
+    def kinds(self, uniform: F32) -> Index:
+        """Return the kind of each question from one uniform each, [S, Q]."""
+        return np.searchsorted(self._share, uniform, side="right")
+
+    def __call__(self, probability: F64, kind: Index, uniform: F32) -> Sample:
+        """Return rollouts of policies `probability` [S, C, A] for questions `kind` [S, Q] and uniforms [S, K, 2, G, Q]."""
+        S, K, _, G, Q = uniform.shape
+        A, N = len(self.graph.actions), Q * G
+        u = uniform.reshape(S, K, 2, N)
+        thresholds, offset = self._action_thresholds(probability)
+        place = np.empty((K + 1, S, N), np.intp)
+        choice = np.empty((K, S, N), np.intp)
+        place[0] = np.tile(self._start[kind], (1, G))
+        for t in range(K):
+            here = place[t] + offset
+            code = np.multiply(place[t], A, out=choice[t])
+            for threshold in thresholds:
+                code += u[:, t, 0] >= threshold.take(here)
+            outcome = code * self._outcomes
+            for threshold in self._outcome:
+                outcome += u[:, t, 1] >= threshold.take(code)
+            self._next.take(outcome, out=place[t + 1], mode="clip")
+        return Sample(place, choice, self._reward.take(place[K]).reshape(S, G, Q).transpose(0, 2, 1), kind)
+
+    def _action_thresholds(self, probability: F64) -> tuple[F32, Index]:
+        """Return P(action <= a) by seed and place, [A - 1, S * N * H], and each seed's offset into it, [S, 1]."""
+        S, C, A = probability.shape
+        cumulative = np.ones((S, C + 1, A - 1), np.float32)
+        cumulative[:, :C] = np.minimum(np.cumsum(probability, -1)[..., :-1], 1.0)
+        by_place = cumulative[:, self._context]
+        width = by_place.shape[1]
+        return np.ascontiguousarray(np.moveaxis(by_place, -1, 0).reshape(A - 1, -1)), (np.arange(S) * width)[:, None]
+
+    def running(self, sample: Sample) -> NDArray[np.bool_]:
+        """Return whether a turn takes place, [K, S, N]."""
+        return sample.place[:-1] < self.running_below
+
+    def actions(self, sample: Sample) -> Index:
+        """Return the action of each turn, [K, S, N]; 0 once the episode is over."""
+        return sample.choice % len(self.graph.actions)
+
+    def solved_at_end(self, sample: Sample) -> NDArray[np.bool_]:
+        """Return whether each rollout ended solved, [S, N]."""
+        return self._solved.take(sample.place[-1])
+
+    def solved(self, sample: Sample) -> NDArray[np.bool_]:
+        """Return whether each rollout is solved by the end of each turn, [K, S, N]."""
+        return self._solved.take(sample.place[1:])

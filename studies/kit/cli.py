@@ -1,0 +1,201 @@
+"""The command line: ``metastable list | run | show | draw``.
+
+Each command is thin: studies run under pytest, and ``metastable run`` only spells the call.
+"""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from studies.kit.claims import Claim
+    from studies.kit.records import Record
+
+__all__ = ["COMMANDS", "main"]
+
+STUDIES = Path(__file__).resolve().parents[1]
+"""The folder of the studies that come with the package."""
+Rung = Literal["sim", "minimodel", "fullscale"]
+
+
+class CommandError(Exception):
+    """What was asked for cannot be done; the message says why and what can."""
+
+
+def list_claims(rung: Rung | None = None, folder: Path = STUDIES) -> int:
+    """List the claims: id, verdict on record, seeds, rungs, and the sentence.
+
+    Args:
+        rung: List only the claims made at this rung.
+        folder: Folder of the studies.
+    """
+    claims = [claim for claim in _collect(folder) if rung is None or rung in claim.rungs]
+    for claim in claims:
+        at = rung or claim.rungs[0]
+        long = ", long" if claim.is_long(at) else ""
+        facts = f"{claim.expect_at(at) or 'new'}, {claim.seeds_at(at)} seeds{long}, {' -> '.join(claim.rungs)}"
+        _say(f"{claim.id}  ({facts})\n    {claim.says}")
+    _say(f"{len(claims)} claims in {folder}")
+    return 0
+
+
+def run(
+    claims: tyro.conf.Positional[tuple[str, ...]] = (),
+    rung: Rung = "sim",
+    seeds: str | None = None,
+    all: bool = False,  # noqa: A002 -- the option of the plugin
+    record: bool = False,
+    folder: Path = STUDIES,
+) -> int:
+    """Run the studies that make the named claims, or every study.
+
+    Args:
+        claims: Ids of claims, as ``metastable list`` prints them.
+        rung: The rung to run them at.
+        seeds: A number, ``fresh``, or ``fresh:BASE``; by default the seeds on record.
+        all: Also run the claims marked long.
+        record: Write the verdicts to the records.
+        folder: Folder of the studies.
+    """
+    from studies.kit.family import declared
+
+    known = declared(folder)
+    for claim in claims:
+        _known(claim, known)
+    options = ["--rung", rung, *(["--seeds", seeds] if seeds else [])]
+    options += ["--all"] * all + ["--record"] * record
+    if claims:
+        options += ["-k", " or ".join(claims)]
+    # A process of its own: pytest wants to be first to import the plugins that this one has loaded.
+    return subprocess.call([sys.executable, "-m", "pytest", str(folder), *options])
+
+
+def show(claim: tyro.conf.Positional[str], folder: Path = STUDIES) -> int:
+    """Show what is on record for a claim, in words.
+
+    Args:
+        claim: Id of the claim, as ``metastable list`` prints it.
+        folder: Folder of the studies.
+    """
+    from studies.kit.family import declared
+    from studies.kit.records import records
+
+    found = records(folder / "records")
+    _known(claim, {**declared(folder), **found})
+    if claim not in found:
+        raise CommandError(f"claim {claim!r} is not on record yet: metastable run {claim} --record")
+    for rung, entry in found[claim].items():
+        _say("\n".join(_words(rung, entry)))
+    return 0
+
+
+def draw(world: tyro.conf.Positional[str]) -> int:
+    """Draw the tool graph of a world as text.
+
+    Args:
+        world: Name of a preset, such as ``seed-a``.
+    """
+    from sim.mdp import worlds
+    from studies.kit.words import near
+
+    if world not in worlds.PRESETS:
+        raise CommandError(f"no world {world!r}; {near(world, worlds.PRESETS)}")
+    _say(worlds.PRESETS[world]().graph().text())
+    return 0
+
+
+COMMANDS: dict[str, Callable[..., int]] = {"list": list_claims, "run": run, "show": show, "draw": draw}
+"""The commands by name."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit status: 0, that of pytest, or 2 for a request that cannot be met."""
+    description = "A testbed for the training dynamics of agentic reinforcement learning."
+    try:
+        return int(
+            tyro.extras.subcommand_cli_from_dict(
+                COMMANDS, prog="metastable", description=description, args=arguments, sort_subcommands=False
+            )
+        )
+    except CommandError as error:
+        sys.stderr.write(f"metastable: {error}\n")
+        return 2
+
+
+def _collect(folder: Path) -> "list[Claim]":
+    """Return the claims on the functions of the folder's studies, in order."""
+    from studies.kit.claims import Claim
+
+    found: list[Claim] = []
+    for path in sorted(folder.glob("study_*.py")):
+        for value in vars(_load(path)).values():
+            marks = getattr(value, "pytestmark", []) if callable(value) else []
+            found += [mark.args[0] for mark in reversed(marks) if mark.args and isinstance(mark.args[0], Claim)]
+    return found
+
+
+def _load(path: Path) -> ModuleType:
+    name = f"studies.{path.stem}" if path.parent == STUDIES else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise CommandError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CommandError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _known(claim: str, known: Iterable[str]) -> None:
+    from studies.kit.words import near
+
+    if claim not in known:
+        raise CommandError(f"no claim {claim!r}; {near(claim, known)}")
+
+
+def _words(rung: str, entry: "Record") -> list[str]:
+    """Put a record into words."""
+    from studies.kit.words import number, probability
+
+    found = entry.finding
+    if found is None:
+        return [f"{rung}: only fresh seeds have run so far", *_fresh(entry, None)]
+    made_with = ", ".join(f"{key} {value}" for key, value in entry.place.items())
+    predicted = "nothing"
+    if found.predicted is not None:
+        agrees = "agrees" if found.agrees else "does not agree"
+        predicted = f"{number(found.predicted)} {found.unit}, {agrees} ({found.prediction_source or 'no source given'})"
+    return [
+        found.says,
+        f"{rung}: {found.verdict}",
+        f"  measured   {found.measurement}, n={found.n}, p={probability(found.p)}",
+        f"  needed     {found.region}  ({found.measured})",
+        f"  predicted  {predicted}",
+        *(f"  control    {control.words}" for control in found.controls),
+        *_fresh(entry, found.expect),
+        f"  made with  {made_with}; commit {entry.commit or 'unknown'}",
+        f"  again      {found.rerun}",
+    ]
+
+
+def _fresh(entry: "Record", expect: str | None) -> list[str]:
+    if not entry.fresh:
+        return ["  fresh      not yet run on fresh seeds"]
+    sets = ", ".join(f"{item.base}: {item.verdict}" for item in entry.fresh)
+    held, of = entry.held(expect)
+    return [f"  fresh      held {held} of {of} ({sets})"]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

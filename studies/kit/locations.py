@@ -1,0 +1,191 @@
+"""Kinds of numbers: a mean of paired differences, a median, a median time of first passage."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from studies.kit import samples
+from studies.kit.estimate import Estimate, settled
+from studies.kit.intervals import geometric_rank, order_statistic, order_statistic_coverage, paired_t
+from studies.kit.samples import FEWEST_SEEDS, DataError, cluster_means, not_binary, paired
+from studies.kit.shares import NO_DIFFERENCE, binomial_share
+from studies.kit.words import number
+
+__all__ = ["Mean", "Median", "Time", "mean", "median", "time"]
+
+FEWEST_CLUSTERS = 4  # supervised starts at the second rung
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of per-seed differences, or of per-seed log-ratios."""
+
+    log: bool
+    """Whether the mean is of logs, so that the effect is a ratio."""
+    name: ClassVar[str] = "mean"
+    exact: ClassVar[bool] = False
+
+    @property
+    def sentence(self) -> str:
+        """What is estimated."""
+        if self.log:
+            return "geometric mean of per-seed ratios, t interval on logs"
+        return "mean of per-seed differences, declared symmetric, t interval"
+
+    def estimate(
+        self, differences: Any = None, treated: Any = None, control: Any = None, clusters: Any = None
+    ) -> Estimate:
+        """Return the mean of treated - control, or exp of the mean of log treated - log control.
+
+        On a log scale ``differences`` are differences of natural logs. With ``clusters`` (one label a seed, such as the
+        supervised start) the units are the cluster means. Fit for symmetric differences (for log-ratios on the log
+        scale): a skewed null is refuted or supported wrongly in 16 % of studies of 8 seeds.
+        """
+        fewest = FEWEST_CLUSTERS if clusters is not None else FEWEST_SEEDS
+        given = paired("mean", differences, treated, control, fewest)
+        if isinstance(given, tuple):
+            not_binary("mean", *given)
+            if (given[0] == given[1]).all():
+                return settled(1.0 if self.log else 0.0, NO_DIFFERENCE, len(given[0]), "t")
+            units = self._logs(*given) if self.log else given[0] - given[1]
+        else:
+            if not given.any():
+                return settled(1.0 if self.log else 0.0, NO_DIFFERENCE, len(given), "t")
+            not_binary("mean", given)
+            units = given
+        if clusters is not None:
+            units = cluster_means("differences", units, clusters, FEWEST_CLUSTERS)
+        return self._interval(units, "t on logs" if self.log else "paired t")
+
+    def _interval(self, units: NDArray[np.float64], how: str) -> Estimate:
+        if np.ptp(units) == 0:
+            raise DataError(
+                f"every seed gives {number(float(units[0]))}: there is no spread to infer from; if the number does not "
+                "depend on the seed use identity() or agreement(), if it is coarse use median()"
+            )
+        centre, spread = float(units.mean()), float(units.std(ddof=1))
+        if not self.log:
+            return Estimate(centre, len(units), lambda alpha: paired_t(units, alpha), how, {"sd": spread})
+
+        def ratio(alpha: float) -> tuple[float, float]:
+            low, high = paired_t(units, alpha)
+            return math.exp(low), math.exp(high)
+
+        return Estimate(math.exp(centre), len(units), ratio, how, {"sd of logs": spread}, log=True)
+
+    @staticmethod
+    def _logs(treated: NDArray[np.float64], control: NDArray[np.float64]) -> NDArray[np.float64]:
+        smallest = min(treated.min(), control.min())
+        if smallest <= 0:
+            raise DataError(f"a log scale takes positive numbers, not {smallest}: use median() of the differences")
+        return np.asarray(np.log(treated) - np.log(control))
+
+    def promises(self, n: int) -> float:
+        """Distance from the boundary, in standard deviations of the differences, settled with power .8."""
+        cut = float(special.stdtrit(n - 1, 0.975))
+        return float(optimize.brentq(lambda d: special.nctdtr(n - 1, d * math.sqrt(n), cut) - 0.2, 0.01, 10.0))
+
+
+@dataclass(frozen=True)
+class Median:
+    """The median over seeds, without an assumption about the distribution."""
+
+    name: ClassVar[str] = "median"
+    exact: ClassVar[bool] = False
+    sentence: ClassVar[str] = "median over seeds, interval from order statistics"
+
+    def estimate(self, values: Any) -> Estimate:
+        """Return the median; the interval is x(k) to x(n+1-k). Fit for any distribution."""
+        units = samples.values("values", values)
+        n = len(units)
+        if not units.any():
+            return settled(0.0, f"every seed gives 0: {NO_DIFFERENCE}", n, _order_words(n))
+        not_binary("median", units)
+        return Estimate(float(np.median(units)), n, lambda alpha: order_statistic(units, alpha), _order_words(n), {})
+
+    def promises(self, n: int) -> float:
+        """Distance from the boundary, in standard deviations of a normal distribution, settled with power .8."""
+        return float(special.ndtri(Time().promises(n)))
+
+
+@dataclass(frozen=True)
+class Time:
+    """The median time of first passage, where some runs end before it."""
+
+    name: ClassVar[str] = "time"
+    exact: ClassVar[bool] = False
+    sentence: ClassVar[str] = "median first passage, interval from order statistics, censored runs beyond their end"
+
+    def estimate(self, times: Any, censored_at: Any) -> Estimate:
+        """Return the median of times, ``inf`` when half or more of the runs are censored.
+
+        ``times`` [n] holds NaN or ``inf`` where the event was not seen by ``censored_at`` (a number, or one a seed).
+        For the lower end of the interval a censored run counts as its end, for the upper end as ``inf``: all that is
+        known is that its time lies between. Fit for any distribution of times.
+        """
+        array = np.asarray(times, dtype=np.float64)
+        censored = ~np.isfinite(array)
+        ends = np.broadcast_to(np.asarray(censored_at, dtype=np.float64), array.shape)
+        samples.values("times", np.where(censored, 0.0, array))
+        if not np.isfinite(ends).all():
+            raise DataError(f"censored_at is {censored_at}: it takes the last step each run reached")
+        if (array[~censored] < 0).any() or np.isneginf(array).any():
+            raise DataError(f"times holds {np.nanmin(array)}: a first passage cannot come before step 0")
+        late = np.flatnonzero(~censored & (array > ends))
+        if len(late):
+            raise DataError(
+                f"times[{late[0]}] is {array[late[0]]}, after the run's end {ends[late[0]]}: give NaN there"
+            )
+        least, most = np.where(censored, ends, array), np.where(censored, np.inf, array)
+        n, seen = len(array), int((~censored).sum())
+
+        def ends_at(alpha: float) -> tuple[float, float]:
+            return order_statistic(least, alpha)[0], order_statistic(most, alpha)[1]
+
+        return Estimate(_median(most), n, ends_at, _order_words(n), {"seen": f"{seen}/{n}"})
+
+    def promises(self, n: int) -> float:
+        """Share of first passages on one side of the boundary at which the side is settled with power .8."""
+        return binomial_share(n, n - geometric_rank(n) + 1)
+
+
+def _median(times: NDArray[np.float64]) -> float:
+    """Median of times that may be infinite (numpy's would give NaN between two infinities)."""
+    ordered = np.sort(times)
+    low, high = float(ordered[(len(times) - 1) // 2]), float(ordered[len(times) // 2])
+    return high if math.isinf(high) else (low + high) / 2
+
+
+def _order_words(n: int) -> str:
+    k = geometric_rank(n)
+    return f"x{k} to x{n + 1 - k} of {n}, coverage {number(order_statistic_coverage(n))}"
+
+
+def mean(*, symmetric: bool = False, scale: str = "linear") -> Mean:
+    """A claim about a mean. Data: ``differences=`` [n], or ``treated=`` and ``control=`` [n]; optional ``clusters=``.
+
+    The quantity must be declared: ``symmetric=True`` when the differences scatter alike to both sides, or
+    ``scale="log"`` when ratios do (the effect and the region are then ratios). ValueError otherwise.
+    """
+    if scale not in ("linear", "log"):
+        raise ValueError(f"scale is {scale!r}: it takes 'linear' or 'log'")
+    if symmetric == (scale == "log"):
+        raise ValueError(
+            "a mean needs one declaration: mean(symmetric=True) if differences scatter alike to both sides, "
+            "mean(scale='log') if ratios do; if neither is known, use median()"
+        )
+    return Mean(scale == "log")
+
+
+def median() -> Median:
+    """A claim about a median. Data: ``values=`` [n], such as per-seed differences."""
+    return Median()
+
+
+def time() -> Time:
+    """A claim about a median time of first passage. Data: ``times=`` [n] (NaN if not seen), ``censored_at=``."""
+    return Time()

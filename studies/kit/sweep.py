@@ -1,0 +1,121 @@
+"""Sweeps: every point of a study on every seed, through the store, in blocks of seeds."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sim.records.config import to_dict
+from sim.records.fingerprint import code_fingerprint
+from sim.records.run import RunRecord, Runs, run_key
+from sim.records.store import Store
+from studies.kit.executors import Executor, Run, Task, inline
+
+__all__ = ["BLOCK", "sweep"]
+
+BLOCK = 8
+"""Seeds trained together; the loop is vectorised over them, and one seed's bits do not depend on its company."""
+
+Progress = Callable[[str, int, int], None]
+"""``progress(label, done, total)``, in runs."""
+
+
+def sweep(
+    run: Run | None,
+    points: Mapping[str, Any],
+    seeds: Iterable[int],
+    *,
+    store: Store | None = None,
+    executor: Executor = inline,
+    study: str,
+    rung: str = "sim",
+    block: int = BLOCK,
+    progress: Progress | None = None,
+) -> dict[str, Runs]:
+    """Return the runs of every point, by label, seeds in the order asked for.
+
+    ``run(config, seeds, study=study)`` trains a block of seeds and returns ``Runs``; by default that is
+    ``sim.learning.loop.train``. Runs the store already holds, made by this code, are not made again. Each block is
+    stored as soon as it is done, so a sweep that is stopped resumes. Blocks and processes change nothing in the bits.
+
+    Raises
+    ------
+    SweepError
+        When a run fails, naming its point and seeds.
+    ValueError
+        For no points, no seeds, a repeated seed, or a block of less than one.
+    """
+    wanted = tuple(int(seed) for seed in seeds)
+    if not points:
+        raise ValueError("a sweep of no points: give {label: config}")
+    if not wanted or len(set(wanted)) != len(wanted):
+        raise ValueError(f"seeds {wanted}: a sweep takes one or more, each once")
+    if block < 1:
+        raise ValueError(f"block={block}: it takes 1 or more seeds")
+    if run is None:
+        from sim.learning.loop import train  # only here: a study may bring its own
+
+        run = train
+    fingerprint = code_fingerprint(rung)
+    keys = {
+        label: {seed: run_key(to_dict(config), study, seed, rung, fingerprint) for seed in wanted}
+        for label, config in points.items()
+    }
+    found: dict[str, RunRecord] = dict(_stored(store, keys.values()))
+    tasks = list(_tasks(points, keys, found, study, block))
+    total = len({key for by_seed in keys.values() for key in by_seed.values()})
+    made = _carry_out(run, tasks, executor, len(found), total, progress)
+    for task, records in made:
+        for record in records:
+            if record.key != keys[task.label][record.seed]:
+                raise ValueError(
+                    f"{task.words}: the run came back as {record.manifest['study']}/{record.manifest['rung']} with "
+                    f"another identity than asked for ({study}/{rung}); pass the study's name and rung through"
+                )
+            found[record.key] = record
+            if store is not None:
+                store.save(record)
+    return {
+        label: Runs.from_records([found[keys[label][seed]] for seed in wanted], config)
+        for label, config in points.items()
+    }
+
+
+def _stored(store: Store | None, keys: Iterable[Mapping[int, str]]) -> Iterator[tuple[str, RunRecord]]:
+    if store is None:
+        return
+    for by_seed in keys:
+        for key in by_seed.values():
+            if store.has(key):
+                yield key, store.load(key)
+
+
+def _tasks(
+    points: Mapping[str, Any],
+    keys: Mapping[str, Mapping[int, str]],
+    found: Mapping[str, RunRecord],
+    study: str,
+    block: int,
+) -> Iterator[Task]:
+    """Split what is missing into blocks; a config that stands under two labels is run once."""
+    begun: set[str] = set()
+    for label, config in points.items():
+        missing = [seed for seed, key in keys[label].items() if key not in found and key not in begun]
+        begun.update(keys[label][seed] for seed in missing)
+        for start in range(0, len(missing), block):
+            yield Task(label, config, tuple(missing[start : start + block]), study)
+
+
+def _carry_out(
+    run: Run,
+    tasks: Sequence[Task],
+    executor: Executor,
+    done: int,
+    total: int,
+    progress: Progress | None,
+) -> Iterator[tuple[Task, list[RunRecord]]]:
+    if progress is not None and tasks:
+        progress(tasks[0].label, done, total)
+    for task, runs in zip(tasks, executor(run, tasks), strict=True):
+        yield task, runs.records()
+        done += len(task.seeds)
+        if progress is not None:
+            progress(task.label, done, total)

@@ -1,0 +1,173 @@
+"""The terminal: one line a finding, the ladder, and where the report lies."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import pytest
+
+from studies.kit.finding import Finding
+from studies.kit.ladder import Rung, climb
+from studies.kit.records import load
+from studies.kit.registry import Registered
+from studies.kit.session import FINDING, SESSION, StudySession
+from studies.kit.words import LETTERS, VERDICTS, number, probability
+
+__all__ = ["line", "lines", "status", "summarise"]
+
+_HEADER = ("", "claim", "predicted", "effect [95 %]", "region", "n", "p", "q", "status")
+
+
+def status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    """Return category, letter and word of a study by the least settled of its verdicts; ``None`` for other tests."""
+    verdicts = [Finding.from_json(str(text)).verdict for name, text in report.user_properties if name == FINDING]
+    if not verdicts:
+        return None
+    worst = max(verdicts, key=VERDICTS.index)
+    colour = "green" if worst in ("supported", "refuted") else "yellow"
+    return worst, LETTERS[worst], (worst.upper(), {colour: True})
+
+
+def summarise(reporter: Any, config: pytest.Config) -> None:
+    """Print the findings section; write report and records. Does nothing where no study ran or was shown."""
+    session = config.stash[SESSION]
+    if session.worker:
+        return
+    reports = [report for category in list(reporter.stats.values()) for report in list(category)]
+    findings = session.finish(reports)
+    shown = [(item, _recorded(item, session.rung)) for item in session.registered.values() if item.left_out]
+    if not findings and not shown:
+        return
+    reporter.section(f"findings, rung {session.rung}", sep="=")
+    for found in findings:
+        config.hook.pytest_studies_finding(finding=found)
+    rows = [line(found) for found in findings]
+    rows += [recorded_line(item, found, session) for item, found in shown]
+    # Where nobody looks on (a log), 120 columns are fine whatever width pytest assumes.
+    width = reporter._tw.fullwidth if reporter.isatty else max(120, reporter._tw.fullwidth)
+    for text, verdict in lines(rows, width):
+        reporter.write_line(text, **_colour(verdict))
+    for text in ladders(findings, session):
+        reporter.write_line(f"ladder: {text}")
+    if session.seeds.fresh:
+        reporter.write_line(f"fresh seeds: again with {session.seeds.option}")
+    if session.recording:
+        _record(reporter, session)
+    if findings:
+        from studies.kit.report import write
+
+        path = write(session)
+        reporter.write_line(f"report: {_short(path, session.start)}")
+
+
+def line(found: Finding) -> tuple[str, ...]:
+    """Return the cells of a finding."""
+    predicted = number(found.predicted)
+    if found.predicted is not None and found.predicted_low is not None and found.predicted_low != found.predicted_high:
+        predicted += f" ({number(found.predicted_low)} to {number(found.predicted_high)})"
+    standing = found.status
+    if found.verdict == "undecided":
+        more = "no number of seeds" if found.more_seeds is None else f"{found.more_seeds} more seeds"
+        standing += f", {more}"
+    elif found.verdict == "no verdict":
+        standing += f", {found.reason}"
+    cells = (found.claim, predicted, found.measurement if found.effect is not None else "-", found.region)
+    return (
+        LETTERS[found.verdict],
+        *cells,
+        str(found.n),
+        probability(found.p),
+        probability(found.q),
+        standing,
+        found.verdict,
+    )
+
+
+def recorded_line(item: Registered, found: Finding | None, session: StudySession) -> tuple[str, ...]:
+    """Return the cells of a long claim that did not run, as recorded."""
+    if found is None:
+        return ("-", item.claim, "-", "-", "-", "-", "-", "-", "long, not on record: --all", "no verdict")
+    cells = line(found)
+    return (*cells[:7], "-", f"recorded with {code(found, item, session)} code", found.verdict)
+
+
+def code(found: Finding, item: Registered, session: StudySession) -> str:
+    """Return ``this`` or ``other``: whether the code that runs now made a recorded finding."""
+    from sim.records.fingerprint import code_fingerprint
+    from studies.kit.family import file_fingerprint
+
+    path = Path(item.folder) / f"study_{item.study}.py"
+    same = found.fingerprint == code_fingerprint(session.rung) and found.study_fingerprint == file_fingerprint(path)
+    return "this" if same else "other"
+
+
+def lines(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, str]]:
+    """Lay the cells out in columns that fit the width; return (text, verdict) by line.
+
+    A status that does not fit goes on an indented line of its own; where the numbers do not fit either, all that
+    follows the effect goes there, each with its name.
+    """
+    table = [_HEADER, *(row[:-1] for row in rows)]
+    verdicts = ["", *(row[-1] for row in rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(_HEADER))]
+    first = 8 if sum(widths[:8]) + 2 * 8 + len("status") <= width else 4
+    out: list[tuple[str, str]] = []
+    for row, verdict in zip(table, verdicts, strict=True):
+        text = _columns(row[:first], widths[:first])
+        rest = "  ".join(row[8:] if first == 8 else (f"{_HEADER[i]} {row[i]}" for i in range(4, 9)))
+        if first == 8 and len(text) + 2 + len(rest) <= width:
+            out.append((_columns([*row[:8], rest], [*widths[:8], 0]), verdict))
+        else:
+            out.append((text, verdict))
+            out += [(f"   {part}", "") for part in wrap(rest, width - 3)] if verdict else []
+    return out
+
+
+def _columns(cells: Iterable[str], widths: Iterable[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def ladders(findings: Sequence[Finding], session: StudySession) -> list[str]:
+    """Return a line for each claim that is made at more than one rung."""
+    out = []
+    for found in findings:
+        if len(found.rungs) > 1:
+            folder = Path(session.registered[found.claim].folder)
+            out.append(climb(found.claim, found.rungs, known(found, folder), _short(folder, session.start)))
+    return out
+
+
+def known(found: Finding, folder: Path) -> dict[str, Rung]:
+    """Return what is known of a claim at each rung: this finding, and the records of the other rungs."""
+    rungs: dict[str, Rung] = {}
+    for rung in found.rungs:
+        entry = load(folder / "records", found.claim, rung)
+        at = found if rung == found.rung else entry.finding if entry else None
+        if at is not None:
+            held, sets = entry.held(at.expect) if entry else (0, 0)
+            rungs[rung] = Rung(at.verdict, at.n, held, sets)
+    return rungs
+
+
+def _recorded(item: Registered, rung: str) -> Finding | None:
+    entry = load(Path(item.folder) / "records", item.claim, rung)
+    return entry.finding if entry else None
+
+
+def _record(reporter: Any, session: StudySession) -> None:
+    written, refusals = session.record()
+    for text in written:
+        reporter.write_line(text)
+    for text in refusals:
+        reporter.write_line(f"NOT recorded: {text}", red=True)
+    if refusals and reporter._session.exitstatus == pytest.ExitCode.OK:
+        reporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _colour(verdict: str) -> dict[str, bool]:
+    return {"green": True} if verdict in ("supported", "refuted") else {"yellow": True} if verdict else {"bold": True}
+
+
+def _short(path: Path, start: Path) -> str:
+    return path.relative_to(start).as_posix() if path.is_relative_to(start) else str(path)

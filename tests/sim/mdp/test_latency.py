@@ -1,0 +1,79 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.integrate import quad
+
+from sim.mdp.latency import Constant, Exponential, LogNormal
+
+LAWS = st.one_of(
+    st.builds(Constant, st.floats(0, 100)),
+    st.builds(Exponential, st.floats(0, 100)),
+    st.builds(LogNormal, st.floats(0, 100), st.floats(0, 1.5)),
+)
+
+
+@pytest.mark.parametrize(
+    ("law", "mean", "median"),
+    [
+        (Constant(3.0), 3.0, 3.0),
+        (Exponential(2.0), 2.0, 2 * math.log(2)),
+        (LogNormal(0.8, 0.6), 0.8 * math.exp(0.18), 0.8),
+        (LogNormal(0.8, 0.0), 0.8, 0.8),
+    ],
+)
+def test_by_hand(law, mean, median):
+    assert law.mean_s() == pytest.approx(mean)
+    assert law.quantile_s(0.5) == pytest.approx(median)
+
+
+@given(LAWS)
+def test_the_mean_is_the_integral_of_the_quantiles(law):
+    """E[T] = integral of Q(u) du, over u = Phi(x) so that the tails are seen."""
+    found, _ = quad(lambda x: law.quantile_s(stats.norm.cdf(x)) * stats.norm.pdf(x), -8, 8, limit=200)
+    assert found == pytest.approx(law.mean_s(), rel=1e-6, abs=1e-12)
+
+
+@given(LAWS, st.floats(0.001, 0.999), st.floats(0.001, 0.999))
+def test_quantiles_rise_and_are_not_negative(law, u, v):
+    low, high = sorted((u, v))
+    assert 0 <= law.quantile_s(low) <= law.quantile_s(high) < math.inf
+
+
+@given(st.floats(0.01, 10), st.floats(0.01, 2), st.floats(0.001, 0.999))
+def test_quantiles_are_those_of_scipy(scale, sigma, u):
+    assert Exponential(scale).quantile_s(u) == pytest.approx(stats.expon(scale=scale).ppf(u))
+    assert LogNormal(scale, sigma).quantile_s(u) == pytest.approx(stats.lognorm(sigma, scale=scale).ppf(u))
+
+
+@pytest.mark.parametrize("law", [Constant(1.0), Exponential(1.0), LogNormal(1.0, 0.5)])
+def test_the_quantile_of_a_uniform_at_the_edge_of_its_range_is_a_time(law):
+    """Uniforms come from [0, 1), in steps of 2**-24: 0 is one of them."""
+    for u in (0.0, 2.0**-24, 1 - 2.0**-24):
+        assert 0 <= law.quantile_s(u) < math.inf
+
+
+def test_a_law_reads_float32_uniforms():
+    u = np.float32(0.25)
+    assert LogNormal(2.0, 0.5).quantile_s(float(u)) == pytest.approx(2 * math.exp(0.5 * stats.norm.ppf(0.25)))
+
+
+@pytest.mark.parametrize(
+    ("law", "problem"),
+    [
+        (Constant(-1.0), "seconds = -1.0 is not a finite number of at least 0"),
+        (Exponential(math.nan), "mean = nan"),
+        (LogNormal(math.inf, 0.5), "median = inf"),
+        (LogNormal(1.0, -0.5), "sigma = -0.5"),
+    ],
+)
+def test_problems_are_named(law, problem):
+    assert problem in law.problem()
+
+
+@given(LAWS)
+def test_a_good_law_has_no_problem(law):
+    assert law.problem() is None
