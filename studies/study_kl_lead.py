@@ -25,7 +25,7 @@ from sim.signals.onsets import first_passages, halfway
 from studies.kit import Prediction, above, below, claim, figures, median
 
 GUESS = "decision/share/start/answer"
-SEEDS, CONTROLS = 64, 80
+SEEDS, CONTROLS = 64, 200
 TOKENS = 250
 COUPLINGS = (0.0, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)
 RATE = 0.05
@@ -56,20 +56,20 @@ RATE = 0.05
     reverses="the coupling",
 )
 @claim(
-    "decision-kl-lags-the-guess-share",
-    says="Without coupled content the KL of the trajectory's decisions alarms after the guess share.",
+    "decision-kl-does-not-lead",
+    says="Without coupled content the KL of the trajectory's decisions does not alarm before the guess share.",
     kind=median(),
-    region=below(0),
+    region=below(0.5),
     predicts=Prediction(-6.7, source="prototype, four standard deviations twice"),
     unit="steps of lead",
     seeds=SEEDS,
     expect="supported",
     source="H13",
-    reverses="a reference policy that guesses",
+    reverses="the coupling",
 )
 def study_kl_lead(study):
     driven = replace(drive(), {"drive.start": 60, "steps": 100, "evaluation": Evaluation()})
-    quiet = replace(driven, {"drive": None})
+    quiet = replace(driven, {"drive": None, "evaluation": None})
     seeds = study.seeds()
     runs = study.sweep({"drive": driven}, seeds=seeds)["drive"]
     apart = range(
@@ -82,7 +82,7 @@ def study_kl_lead(study):
     lead = {c: guess[0] - kl[c][0] for c in COUPLINGS}
     study.conclude("trajectory-kl-leads-under-strong-coupling", values=lead[1e-2])
     study.conclude("trajectory-kl-lags-under-weak-coupling", values=lead[5e-4])
-    study.conclude("decision-kl-lags-the-guess-share", values=lead[0.0])
+    study.conclude("decision-kl-does-not-lead", values=lead[0.0])
 
     names = {"guess share, counted": guess, "guess share, exact": _watch(runs, controls, lambda r: r[GUESS])}
     names |= {f"trajectory KL, c = {c:g}": kl[c] for c in COUPLINGS}

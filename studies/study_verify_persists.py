@@ -44,7 +44,7 @@ VERIFY, GUESS = "decision/share/fresh/verify", "decision/share/start/answer"
     seeds=SEEDS,
     expect="supported",
     source="seed A, A2; theory T4",
-    reverses="the push: longer ones end where the exact gap no longer holds",
+    reverses="the push: after 45 steps of it guessing does not come back within 400",
 )
 @claim(
     "verify-emerges-by-itself",

@@ -65,28 +65,38 @@ class GroupCredit:
             When a usable reward is not finite.
         """
         xp = array_namespace(reward)
-        r = reward if valid is None else xp.where(valid, reward, xp.zeros_like(reward))
-        if not bool(xp.all(xp.isfinite(r))):
+        most, least = _extremes(reward, valid)
+        if not bool(xp.all(xp.isfinite(most) & xp.isfinite(least))):
             raise ValueError("a usable reward is NaN or infinite; mark the rollout invalid or repair the reward")
-        count: Any = r.shape[-1] if valid is None else xp.sum(xp.astype(valid, r.dtype), axis=-1, keepdims=True)
-        mean = xp.sum(r, axis=-1, keepdims=True) / (count if valid is None else xp.clip(count, min=1.0))
-        centred = r - mean if valid is None else xp.where(valid, r - mean, xp.zeros_like(r))
+        if valid is None:
+            count: Any = reward.shape[-1]
+            centred = reward - xp.sum(reward, axis=-1, keepdims=True) / count
+            freedom: Any = max(count - self.ddof, 1)
+        else:
+            zero = xp.zeros_like(reward)
+            count = xp.clip(xp.sum(xp.astype(valid, reward.dtype), axis=-1, keepdims=True), min=1.0)
+            mean = xp.sum(xp.where(valid, reward, zero), axis=-1, keepdims=True) / count
+            centred = xp.where(valid, reward - mean, zero)
+            freedom = xp.clip(count - self.ddof, min=1.0)
         # Equal rewards are told by comparison: their mean may be off by a rounding, and so would be their spread.
-        shown = r if valid is None else xp.where(valid, r, mean)
-        degenerate = xp.max(shown, axis=-1) == xp.min(
-            shown, axis=-1
-        )  # fewer than two usable ones are equal to the mean
-        scale = xp.ones_like(mean)
+        degenerate = most == least
+        scale = xp.ones_like(most)
         if self.std:
-            freedom = count - self.ddof if valid is None else xp.clip(count - self.ddof, min=1.0)
-            scale = xp.sqrt(xp.sum(centred * centred, axis=-1, keepdims=True) / _at_least_one(freedom)) + self.epsilon
-        scale = xp.where(degenerate[..., None], xp.full_like(scale, xp.inf), scale)
-        return Advantage(centred / scale, degenerate)
+            scale = xp.sqrt(xp.sum(centred * centred / freedom, axis=-1)) + self.epsilon
+        scale = xp.where(degenerate, xp.full_like(scale, xp.inf), scale)
+        return Advantage(centred / scale[..., None], degenerate)
 
 
-def _at_least_one(count: Any) -> Any:
-    """Return `count`, at least 1 where it is a plain number (a group of one has no freedom left)."""
-    return max(count, 1) if isinstance(count, int) else count
+def _extremes(reward: Any, valid: Any) -> tuple[Any, Any]:
+    """Return the largest and smallest usable reward of each group, [..., Q]; 0 and 0 where none is usable."""
+    xp = array_namespace(reward)
+    if valid is None:
+        return xp.max(reward, axis=-1), xp.min(reward, axis=-1)
+    infinite = xp.full_like(reward, xp.inf)
+    most = xp.max(xp.where(valid, reward, -infinite), axis=-1)
+    least = xp.min(xp.where(valid, reward, infinite), axis=-1)
+    some, zero = xp.any(valid, axis=-1), xp.zeros_like(most)
+    return xp.where(some, most, zero), xp.where(some, least, zero)
 
 
 def returns_to_go(reward: Any, mask: Any, gamma: float = 1.0) -> Any:

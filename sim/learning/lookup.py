@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.mdp.sampling import Sample
+from sim.mdp.sampling import Decisions, Sample
 
 __all__ = ["Lookup", "as_record"]
 
@@ -27,27 +27,26 @@ class Lookup:
 
     index: Index
     """seed * choices + choice, [K, S, N]."""
-    decisions: F64
-    """What each choice is to the policy, [choices, C * A + 2]; see :attr:`sim.mdp.sampling.Sampler.decisions`."""
+    decisions: Decisions
+    """What each choice is to the policy."""
 
     @classmethod
-    def of(cls, sample: Sample, decisions: F64) -> "Lookup":
+    def of(cls, sample: Sample, decisions: Decisions) -> "Lookup":
         """Return the lookup of a batch."""
         seeds = sample.choice.shape[1]
-        return cls(sample.choice + (np.arange(seeds) * len(decisions))[:, None], decisions)
+        return cls(sample.choice + (np.arange(seeds) * decisions.choices)[:, None], decisions)
 
     def gather(self, table: F64) -> F64:
         """Return ``table[seed, context, action]`` of every turn, 0 once the episode is over, [K, S, N]."""
-        by_choice = table.reshape(len(table), -1) @ self.decisions[:, :-2].T
-        gathered: F64 = by_choice.ravel().take(self.index)
-        return gathered
+        padded = np.zeros((len(table), self.decisions.size))
+        padded[:, :-2] = table.reshape(len(table), -1)
+        return padded[:, self.decisions.code].ravel().take(self.index)
 
     def scatter(self, values: F64, shape: tuple[int, ...]) -> F64:
         """Return the sums of `values` [S, Q, G, K] by seed, context and action, shaped [S, C, A]."""
         flat = values.transpose(3, 0, 2, 1).ravel()  # turn-major again: no copy when `values` came from such arrays
-        sums = np.bincount(self.index.ravel(), weights=flat, minlength=shape[0] * len(self.decisions))
-        found: F64 = (sums.reshape(shape[0], -1) @ self.decisions[:, :-2]).reshape(shape)
-        return found
+        sums = np.bincount(self.index.ravel(), weights=flat, minlength=shape[0] * self.decisions.choices)
+        return self.decisions.sum(sums.reshape(shape[0], -1).astype(np.float64, copy=False))[:, :-2].reshape(shape)
 
     def count(self, shape: tuple[int, ...]) -> tuple[F64, F64]:
         """Return counts of each decision at each turn, [S, K, C, A], and of rollouts solved before it, [S, K].
@@ -55,8 +54,8 @@ class Lookup:
         `shape` is (S, C, A).
         """
         K, S, _ = self.index.shape
-        width = len(self.decisions)
+        width = self.decisions.choices
         by_turn = self.index + (np.arange(K) * (S * width))[:, None, None]
-        counts = np.bincount(by_turn.ravel(), minlength=K * S * width).reshape(K * S, width) @ self.decisions
-        counts = counts.reshape(K, S, -1).transpose(1, 0, 2)
-        return counts[..., :-2].reshape(S, K, *shape[1:]), counts[..., -2]
+        counts = np.bincount(by_turn.ravel(), minlength=K * S * width).reshape(K, S, width).astype(np.float64)
+        by_decision = self.decisions.sum(counts).transpose(1, 0, 2)
+        return by_decision[..., :-2].reshape(S, K, *shape[1:]), by_decision[..., -2]

@@ -38,7 +38,7 @@ def _per_rollout(lengths: Any) -> Any:
 def _count(rollout_lengths: Any) -> Any:
     """Return the number of rollouts with any length, [..., 1, 1, 1]."""
     xp = array_namespace(rollout_lengths)
-    return xp.sum(xp.astype(rollout_lengths > 0, rollout_lengths.dtype), axis=(-3, -2, -1), keepdims=True)
+    return xp.astype(xp.sum(rollout_lengths > 0, axis=(-3, -2, -1), keepdims=True), rollout_lengths.dtype)
 
 
 @config

@@ -112,7 +112,7 @@ def fit(
     base
         World that gives the constants not fitted.
     fixed
-        Quantities of `FREE` held at a value instead of fitted.
+        Quantities of `FREE`, and log-odds of `POLICY`, held at a value instead of fitted.
     one_policy
         Whether both checkpoints share one policy.
     starts
@@ -123,12 +123,15 @@ def fit(
         A fit to start from instead (one start), for refits.
     """
     fixed = dict(fixed or {})
-    unknown = set(fixed) - set(FREE)
+    unknown = set(fixed) - {*FREE, *POLICY}
     if unknown:
-        raise ValueError(f"{min(unknown)!r} is not fitted here, so it cannot be held; fitted: {', '.join(FREE)}")
-    held: dict[str, Any] = dict(fixed)
+        known = ", ".join((*FREE, *POLICY))
+        raise ValueError(f"{min(unknown)!r} is not fitted here, so it cannot be held; fitted: {known}")
+    held: dict[str, Any] = {name: fixed[name] for name in FREE if name in fixed}
     base = replace(base, **held)
     free = tuple(name for name in FREE if name not in fixed)
+    decided = np.array([fixed.get(name, np.nan) for name in POLICY])
+    open_ = np.isnan(decided)
     policies = 1 if one_policy else len(table.checkpoints)
     aim = table.stacked()
 
@@ -138,13 +141,16 @@ def fit(
         return replace(base, **changes)
 
     def logits_of(x: F64) -> F64:
-        rows = x[len(free) :].reshape(policies, len(POLICY))
+        rows = np.repeat(decided[None], policies, 0)
+        rows[:, open_] = x[len(free) :].reshape(policies, -1)
         return np.repeat(rows, len(table.checkpoints) // policies, 0)
 
     def residual(x: F64) -> F64:
         return 100 * (model_table(world_of(x), logits_of(x), table.checkpoints, base).stacked() - aim)
 
-    points = [_start(free, policies, near)] if near else _starts(free, policies, starts, seed)
+    habits = np.array([[-4.0, 4.0, -4.0], [0.7, 4.0, -2.5]]) if near is None else np.clip(near.logits, -8, 8)
+    first = _start(free, _STRUCTURE if near is None else near.world, habits[:policies, open_])
+    points = [first] if near else _starts(first, len(free), starts, seed)
     exactness = 1e-5 if near else 1e-8  # a refit starts where it ends, up to the noise of its table
     found = [
         least_squares(residual, x, bounds=(-9, 9), max_nfev=200, ftol=exactness, xtol=exactness, gtol=exactness)
@@ -157,17 +163,14 @@ def fit(
     return TableFit(table, world, logits, model, len(best), len(points), int((rms < rms.min() + 0.01).sum()))
 
 
-def _start(free: tuple[str, ...], policies: int, near: TableFit) -> F64:
-    values = np.array([getattr(near.world, name) for name in free])
-    return np.concatenate([logit(np.clip(values, 1e-3, 1 - 1e-3)), np.clip(near.logits[:policies], -8, 8).ravel()])
+def _start(free: tuple[str, ...], world: World, habits: F64) -> F64:
+    values = np.array([getattr(world, name) for name in free])
+    return np.concatenate([logit(np.clip(values, 1e-3, 1 - 1e-3)), habits.ravel()])
 
 
-def _starts(free: tuple[str, ...], policies: int, starts: int, seed: int) -> list[F64]:
-    by_hand = np.array([getattr(_STRUCTURE, name) for name in free])
-    habits = np.array([[-4.0, 4.0, -4.0], [0.7, 4.0, -2.5]])[:policies].ravel()
-    first = np.concatenate([logit(by_hand), habits])
+def _starts(first: F64, free: int, starts: int, seed: int) -> list[F64]:
     draws = BlockStream((seed,), "calibration/starts")
-    spread = np.concatenate([np.full(len(free), 1.5), np.full(len(habits), 0.5)])
+    spread = np.where(np.arange(len(first)) < free, 1.5, 0.5)
     return [first] + [first + spread * draws.normals(i, first.shape)[0] for i in range(1, starts)]
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import networkx as nx
+import numpy as np
 
 from sim.mdp.graph import Action, ToolGraph
 
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["figure", "text"]
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
 
 
 def text(graph: ToolGraph) -> str:
@@ -51,27 +54,25 @@ def figure(graph: ToolGraph) -> "Figure":
 
     g = _by_context(graph)
     place = _layout(graph, g)
-    fig = Figure(figsize=(8.2, 4.6), layout="constrained")
-    ax = fig.add_subplot()
-    colours = dict(zip(graph.actions, ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"), strict=False))
+    fig = Figure(figsize=(8.2, 4.6))
+    ax = fig.add_axes((0.02, 0.1, 0.96, 0.8))
+    colours = dict(zip(graph.actions, _COLOURS, strict=False))
     for u, v, data in g.edges(data=True):
-        ax.annotate(
-            "", place[v], place[u],
-            arrowprops={
-                "arrowstyle": "-|>", "color": colours[data["action"]], "lw": 0.6 + 2.4 * data["probability"],
-                "alpha": 0.85, "shrinkA": 26, "shrinkB": 26,
-                "connectionstyle": f"arc3,rad={0.12 + 0.1 * graph.actions.index(data['action'])}",
-            },
-        )  # fmt: skip
+        bend = 0.1 + 0.12 * graph.actions.index(data["action"])
+        style = {"arrowstyle": "-|>", "color": colours[data["action"]], "lw": 0.6 + 2.4 * data["probability"]}
+        reach = {"shrinkA": 22, "shrinkB": 22, "connectionstyle": f"arc3,rad={bend}", "alpha": 0.85}
+        ax.annotate("", place[v], place[u], arrowprops={**style, **reach})
+    ends = {t.name for t in graph.terminals}
     for name, (x, y) in place.items():
-        end = name in {t.name for t in graph.terminals}
-        box = {"boxstyle": "round,pad=.45", "fc": "#f3f3f3" if end else "white", "ec": "#444444"}
-        ax.text(x, y, name, ha="center", va="center", fontsize=9, bbox=box)
+        box = {"boxstyle": "round,pad=.5", "fc": "#eeeeee" if name in ends else "white", "ec": "#444444"}
+        ax.text(x, y, name.replace("_", "\n"), ha="center", va="center", fontsize=9, bbox=box)
     for action, colour in colours.items():
         ax.plot([], [], color=colour, lw=2, label=action)
-    ax.legend(frameon=False, ncols=len(colours), loc="lower center", bbox_to_anchor=(0.5, -0.08))
+    ax.legend(frameon=False, ncols=len(colours), loc="upper center", bbox_to_anchor=(0.5, 0.02))
     ax.set_title(f"{graph.name}: what the agent can do in each context", fontsize=11, loc="left")
-    ax.margins(0.12)
+    x, y = np.array(list(place.values())).T
+    ax.set_xlim(x.min() - 0.12 * (np.ptp(x) or 1), x.max() + 0.12 * (np.ptp(x) or 1))
+    ax.set_ylim(y.min() - 0.35 * (np.ptp(y) or 1), y.max() + 0.35 * (np.ptp(y) or 1))
     ax.axis("off")
     return fig
 
@@ -93,11 +94,14 @@ def _by_context(graph: ToolGraph) -> nx.MultiDiGraph:
 
 
 def _layout(graph: ToolGraph, g: nx.MultiDiGraph) -> dict[str, tuple[float, float]]:
-    first = {graph.states[0].context}
-    depth = dict(enumerate(nx.bfs_layers(g, first)))
-    last = max(depth) + 1
-    ends = {t.name for t in graph.terminals}
-    for layer, names in depth.items():
-        for name in names:
-            g.nodes[name]["layer"] = last if name in ends else layer
-    return {n: (float(x), float(y)) for n, (x, y) in nx.multipartite_layout(g, subset_key="layer").items()}
+    """Return positions: contexts in columns by distance from the start, those of one column staggered, ends last."""
+    first = list(dict.fromkeys(s.context for s in graph.states if s.name in graph.initial))
+    ends = [t.name for t in graph.terminals]
+    columns = [[n for n in layer if n not in ends] for layer in nx.bfs_layers(g, first)]
+    columns = [c for c in columns if c] + [ends]
+    place = {}
+    for x, names in enumerate(columns):
+        for i, name in enumerate(names):
+            stagger = 0.25 * (-1) ** x  # a straight row would draw arrows through boxes
+            place[name] = (float(x), (len(names) - 1) / 2 - i + (stagger if len(names) == 1 else 0.0))
+    return place

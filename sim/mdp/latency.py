@@ -10,6 +10,8 @@ from statistics import NormalDist
 
 __all__ = ["Constant", "Exponential", "Latency", "LogNormal"]
 
+_EDGE = 2.0**-53
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -66,7 +68,8 @@ class LogNormal:
 
     def quantile_s(self, u: float) -> float:
         """Return the duration not exceeded with probability `u`, s."""
-        return self.median * math.exp(self.sigma * NormalDist().inv_cdf(u))
+        inside = min(max(u, _EDGE), 1 - _EDGE)  # uniforms come in steps of 2**-24 and may be 0
+        return self.median * math.exp(self.sigma * NormalDist().inv_cdf(inside))
 
     def problem(self) -> str | None:
         """Return what is wrong with the law's numbers, or None."""

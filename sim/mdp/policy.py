@@ -82,7 +82,8 @@ class SoftmaxPolicy:
 
     def logits(self, w: F64) -> F64:
         """Return z = z0 + F w for w [..., P]; [..., D]."""
-        return self.z0 + w @ self.features.T
+        # einsum adds in one order whatever the number of policies; a matrix product may not
+        return self.z0 + np.einsum("...p,dp->...d", w, self.features)
 
     def tables(self, w: F64) -> PolicyTables:
         """Return the action probabilities at w [..., P]."""
@@ -90,4 +91,5 @@ class SoftmaxPolicy:
 
     def pull_back(self, dz: F64) -> F64:
         """Return F' dz: a gradient with respect to z [..., D] as one with respect to w [..., P]."""
-        return dz @ self.features
+        pulled: F64 = np.einsum("...d,dp->...p", dz, self.features)
+        return pulled

@@ -10,13 +10,14 @@ exactly if its place is below states * H.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.mdp.compiled import CompiledGraph
 
-__all__ = ["Sample", "Sampler"]
+__all__ = ["Decisions", "Sample", "Sampler"]
 
 F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
@@ -37,6 +38,37 @@ class Sample:
     """Kind of each question, [S, Q]."""
 
 
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Which decision of the policy each choice is, and sums over the choices that are one decision."""
+
+    code: Index
+    """context * A + action while the episode is running; C * A once solved, C * A + 1 once over otherwise; [choices]."""
+    size: int
+    """C * A + 2."""
+
+    def __post_init__(self) -> None:
+        order = np.argsort(self.code, kind="stable")
+        object.__setattr__(self, "_order", order)
+        object.__setattr__(self, "_runs", np.unique(self.code[order], return_index=True))
+
+    @property
+    def choices(self) -> int:
+        """Number of choices."""
+        return len(self.code)
+
+    def sum(self, by_choice: F64) -> F64:
+        """Return the sums by decision, [..., size], of values by choice, [..., choices].
+
+        Not a matrix product: that may add in another order for another number of rows, and a seed must give the same
+        bits in any block.
+        """
+        order, (present, first) = self._order, self._runs  # type: ignore[attr-defined]
+        found = np.zeros((*by_choice.shape[:-1], self.size))
+        found[..., present] = np.add.reduceat(by_choice[..., order], first, axis=-1)
+        return found
+
+
 class Sampler:
     """Draws rollouts; tables of the graph are laid out once."""
 
@@ -49,7 +81,9 @@ class Sampler:
         self._start = graph.initial * H + np.arange(H)
         # P(outcome <= o) for o < O - 1 by choice, [O - 1, N * H * A]; the last threshold is 1 and needs no comparison.
         cumulative = np.cumsum(graph.probability.transpose(1, 0, 2, 3), -1)[..., :-1]
-        self._outcome = np.ascontiguousarray(np.moveaxis(cumulative, -1, 0).reshape(O - 1, -1).astype(np.float32))
+        self._outcome = np.ascontiguousarray(
+            np.moveaxis(cumulative, -1, 0).reshape(O - 1, N * H * A).astype(np.float32)
+        )
         target = np.broadcast_to(graph.target[:, None], (N, H, A, O))
         self._next = (target * H + np.arange(H)[:, None, None]).reshape(-1)
         self._reward = np.repeat(graph.reward, H)
@@ -61,16 +95,13 @@ class Sampler:
         """Places below this number are states: states * H."""
         return self.graph.states * self.kinds_of_question
 
-    @property
-    def decisions(self) -> F64:
-        """What each choice is to the policy, [N * H * A, C * A + 2] of 0 and 1.
-
-        Column context * A + action while the episode is running; C * A once solved, C * A + 1 once over otherwise.
-        """
+    @cached_property
+    def decisions(self) -> "Decisions":
+        """What each choice is to the policy."""
         C, A = self.graph.offered.shape
         over = C * A + ~self._solved
         code = np.where(self._context[:, None] < C, self._context[:, None] * A + np.arange(A), over[:, None])
-        return np.eye(C * A + 2)[code.reshape(-1)]
+        return Decisions(code.reshape(-1), C * A + 2)
 
     def kinds(self, uniform: F32) -> Index:
         """Return the kind of each question from one uniform each, [S, Q]."""
@@ -103,7 +134,9 @@ class Sampler:
         cumulative[:, :C] = np.minimum(np.cumsum(probability, -1)[..., :-1], 1.0)
         by_place = cumulative[:, self._context]
         width = by_place.shape[1]
-        return np.ascontiguousarray(np.moveaxis(by_place, -1, 0).reshape(A - 1, -1)), (np.arange(S) * width)[:, None]
+        return np.ascontiguousarray(np.moveaxis(by_place, -1, 0).reshape(A - 1, S * width)), (np.arange(S) * width)[
+            :, None
+        ]
 
     def running(self, sample: Sample) -> NDArray[np.bool_]:
         """Return whether a turn takes place, [K, S, N]."""

@@ -15,6 +15,7 @@ from scipy.special import expit, ndtr
 from sim.mdp.compiled import CompiledGraph
 from sim.mdp.exact import trajectories
 from sim.mdp.policy import PolicyTables
+from sim.records.config import near_misses
 
 __all__ = [
     "Fold",
@@ -97,6 +98,8 @@ def effective_gap(
     Positive when the objective pushes against the action of that logit. Without std and length it is
     (1 - 1/G) x (value of the reference - value of the action), averaged over the question kinds.
     """
+    if logit not in graph.free_names:
+        raise ValueError(f"{logit!r} is no free logit of {graph.source.name}{near_misses(logit, graph.free_names)}")
     i = graph.free_names.index(logit)
     p = policy.probability[graph.free_context[i], graph.free_action[i]]
     return float(-expected_gradient(graph, policy, objective)[i] / (p * (1 - p)))
@@ -179,16 +182,20 @@ def first_passage_probability(
         raise ValueError(f"sd = {spread.min()} must be positive: without noise use passage_steps")
     if not np.isclose(grid[-1], level):
         raise ValueError(f"the grid ends at {grid[-1]}, not at the level {level}")
-    width = grid[1] - grid[0]
-    centre = grid + (0.0 if drift is None else drift)
-    edges = np.append(grid[:-1] - width / 2, grid[-1] - width / 2)
-    below = ndtr(
-        (edges[None] - centre[:-1, None]) / spread[:-1, None]
-    )  # P(z' < edge | z), edges of the cells and of the level
-    step = np.diff(below, axis=1)
-    step[:, 0] += below[:, 0]  # what would leave at the lower end stays in the first cell
-    p = np.zeros(len(grid) - 1)
-    p[int(np.argmin(np.abs(grid[:-1] - start)))] = 1.0
-    for _ in range(steps):
+    rise = np.zeros_like(grid) if drift is None else drift
+
+    def landing(z: F64) -> F64:
+        """Return P(next in each cell | z), one row a starting point; what would leave at the lower end stays there."""
+        centre, scale = z + np.interp(z, grid, rise), np.interp(z, grid, spread)
+        below = ndtr((grid - centre[:, None]) / scale[:, None])
+        cells = np.diff(below, axis=1)
+        cells[:, 0] += below[:, 0]
+        return cells
+
+    if steps == 0:
+        return 0.0
+    p = landing(np.array([start]))[0]  # the first step from the very start, the others from the middle of a cell
+    step = landing((grid[1:] + grid[:-1]) / 2)
+    for _ in range(steps - 1):
         p = p @ step
     return float(1 - p.sum())

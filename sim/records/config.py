@@ -18,6 +18,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic.dataclasses import is_pydantic_dataclass
 
 __all__ = [
     "ConfigError",
@@ -159,7 +160,7 @@ def _resolve(name: Any) -> type:
     except (ImportError, AttributeError):
         known = [f"{module}.{n}" for n in _names(module)]
         raise ConfigError(f"config type {name!r} does not exist{near_misses(str(name), known)}") from None
-    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+    if not (isinstance(found, type) and is_pydantic_dataclass(found)):
         raise ConfigError(f"config type {name!r} is not a config class")
     return found
 
@@ -195,20 +196,26 @@ def replace(cfg: T, changes: Mapping[str, Any]) -> T:
     ConfigError
         For a path that does not exist (with near misses) or a value of another type.
     """
-    for path, value in changes.items():
-        cfg = _replaced(cfg, path.split("."), value, path)
-    return cfg
+    if not changes:
+        return cfg
+    return _replaced(cfg, {tuple(path.split(".")): value for path, value in changes.items()}, "")
 
 
-def _replaced(cfg: Any, parts: list[str], value: Any, path: str) -> Any:
+def _replaced(cfg: Any, changes: Mapping[tuple[str, ...], Any], at: str) -> Any:
+    """Apply all changes of one level at once, so that fields that must fit each other can change together."""
+    first = {parts[0] for parts in changes}
     if not _is_config(cfg):
-        raise ConfigError(f"{path!r}: {cfg!r} has no fields, so {parts[0]!r} cannot be set in it")
+        raise ConfigError(f"{at!r}: {cfg!r} has no fields, so {min(first)!r} cannot be set in it")
     names = [field.name for field in dataclasses.fields(cfg)]
-    if parts[0] not in names:
-        raise ConfigError(f"{path!r}: {type(cfg).__name__} has no field {parts[0]!r}{near_misses(parts[0], names)}")
-    if len(parts) > 1:
-        value = _replaced(getattr(cfg, parts[0]), parts[1:], value, path)
-    return dataclasses.replace(cfg, **{parts[0]: value})
+    made = {}
+    for name in sorted(first):
+        path = f"{at}.{name}" if at else name
+        if name not in names:
+            raise ConfigError(f"{path!r}: {type(cfg).__name__} has no field {name!r}{near_misses(name, names)}")
+        value = changes.get((name,), getattr(cfg, name))
+        deeper = {parts[1:]: v for parts, v in changes.items() if parts[0] == name and len(parts) > 1}
+        made[name] = _replaced(value, deeper, path) if deeper else value
+    return dataclasses.replace(cfg, **made)
 
 
 def grid(
@@ -227,7 +234,13 @@ def grid(
     points: Iterator[dict[str, Any]] = (
         dict(zip(axes, values, strict=True)) for values in itertools.product(*(tuple(v) for v in axes.values()))
     )
-    return {named(point): replace(base, point) for point in points}
+    found: dict[str, T] = {}
+    for point in points:
+        name = named(point)
+        if name in found:
+            raise ConfigError(f"two points of the grid have the same label {name!r}; make the labels tell them apart")
+        found[name] = replace(base, point)
+    return found
 
 
 def flatten(cfg: Any) -> dict[str, Any]:

@@ -103,10 +103,11 @@ def ratio_levels(
     out = (counts * (distance > epsilon)).sum((-2, -1)) / n
     if content is None or content_tokens == 0:
         return RatioLevels(d, out, d, out)
-    p_old, p_new = _sigmoid(content[0]), _sigmoid(content[1])
-    content_d = 2 * np.abs(p_new - p_old)
-    content_out = p_old * (np.abs(p_new / p_old - 1) > epsilon)
-    content_out += (1 - p_old) * (np.abs((1 - p_new) / (1 - p_old) - 1) > epsilon)
+    content_d = 2 * np.abs(_sigmoid(content[1]) - _sigmoid(content[0]))
+    content_out = np.zeros_like(content_d)
+    for sign in (1, -1):  # the two values a content token can take; ratios in log space, where 0 / 0 cannot arise
+        ratio = np.logaddexp(0, -sign * content[0]) - np.logaddexp(0, -sign * content[1])
+        content_out += _sigmoid(sign * content[0]) * (np.abs(np.expm1(ratio)) > epsilon)
     share = n / (n + rollouts * content_tokens)
     return RatioLevels(share * d + (1 - share) * content_d, share * out + (1 - share) * content_out, d, out)
 

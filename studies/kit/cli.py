@@ -3,24 +3,21 @@
 Each command is thin: studies run under pytest, and ``metastable run`` only spells the call.
 """
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from studies import FOLDER
+
 if TYPE_CHECKING:
-    from studies.kit.claims import Claim
     from studies.kit.records import Record
 
 __all__ = ["COMMANDS", "main"]
 
-STUDIES = Path(__file__).resolve().parents[1]
-"""The folder of the studies that come with the package."""
 Rung = Literal["sim", "minimodel", "fullscale"]
 
 
@@ -28,14 +25,20 @@ class CommandError(Exception):
     """What was asked for cannot be done; the message says why and what can."""
 
 
-def list_claims(rung: Rung | None = None, folder: Path = STUDIES) -> int:
+def list_claims(rung: Rung | None = None, folder: Path = FOLDER) -> int:
     """List the claims: id, verdict on record, seeds, rungs, and the sentence.
 
     Args:
         rung: List only the claims made at this rung.
         folder: Folder of the studies.
     """
-    claims = [claim for claim in _collect(folder) if rung is None or rung in claim.rungs]
+    from studies.kit.library import claims_in
+
+    try:
+        found = claims_in(folder)
+    except ImportError as error:
+        raise CommandError(str(error)) from error
+    claims = [claim for claim in found if rung is None or rung in claim.rungs]
     for claim in claims:
         at = rung or claim.rungs[0]
         long = ", long" if claim.is_long(at) else ""
@@ -51,7 +54,7 @@ def run(
     seeds: str | None = None,
     all: bool = False,  # noqa: A002 -- the option of the plugin
     record: bool = False,
-    folder: Path = STUDIES,
+    folder: Path = FOLDER,
 ) -> int:
     """Run the studies that make the named claims, or every study.
 
@@ -76,7 +79,7 @@ def run(
     return subprocess.call([sys.executable, "-m", "pytest", str(folder), *options])
 
 
-def show(claim: tyro.conf.Positional[str], folder: Path = STUDIES) -> int:
+def show(claim: tyro.conf.Positional[str], folder: Path = FOLDER) -> int:
     """Show what is on record for a claim, in words.
 
     Args:
@@ -128,31 +131,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _collect(folder: Path) -> "list[Claim]":
-    """Return the claims on the functions of the folder's studies, in order."""
-    from studies.kit.claims import Claim
-
-    found: list[Claim] = []
-    for path in sorted(folder.glob("study_*.py")):
-        for value in vars(_load(path)).values():
-            marks = getattr(value, "pytestmark", []) if callable(value) else []
-            found += [mark.args[0] for mark in reversed(marks) if mark.args and isinstance(mark.args[0], Claim)]
-    return found
-
-
-def _load(path: Path) -> ModuleType:
-    name = f"studies.{path.stem}" if path.parent == STUDIES else path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise CommandError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise CommandError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    return module
-
-
 def _known(claim: str, known: Iterable[str]) -> None:
     from studies.kit.words import near
 
@@ -170,8 +148,8 @@ def _words(rung: str, entry: "Record") -> list[str]:
     made_with = ", ".join(f"{key} {value}" for key, value in entry.place.items())
     predicted = "nothing"
     if found.predicted is not None:
-        agrees = "agrees" if found.agrees else "does not agree"
-        predicted = f"{number(found.predicted)} {found.unit}, {agrees} ({found.prediction_source or 'no source given'})"
+        agrees = {True: ", agrees", False: ", does not agree", None: ""}[found.agrees]
+        predicted = f"{number(found.predicted)} {found.unit}{agrees} ({found.prediction_source or 'no source given'})"
     return [
         found.says,
         f"{rung}: {found.verdict}",

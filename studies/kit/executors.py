@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -73,8 +74,9 @@ class Processes:
             return
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # fork would copy threads and locks of numpy and torch
-            self._pool = ProcessPoolExecutor(self.n, mp_context=context, initializer=_ignore_interrupt)
-        futures = [self._pool.submit(run, task.config, task.seeds, study=task.study) for task in tasks]
+            self._pool = ProcessPoolExecutor(self.n, mp_context=context)
+        with _interrupts_held():
+            futures = [self._pool.submit(run, task.config, task.seeds, study=task.study) for task in tasks]
         try:
             for task, future in zip(tasks, futures, strict=True):
                 yield self._result(task, future)
@@ -99,11 +101,11 @@ class Processes:
         pool, self._pool = self._pool, None
         if pool is None:
             return
-        workers = list((getattr(pool, "_processes", None) or {}).values())
-        pool.shutdown(wait=not at_once, cancel_futures=True)
         if at_once:
-            for worker in workers:
+            for worker in list((getattr(pool, "_processes", None) or {}).values()):
                 worker.terminate()
+        # Also after that: until the pool's own thread has ended, the interpreter cannot exit quietly.
+        pool.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> "Processes":
         return self
@@ -115,9 +117,21 @@ class Processes:
         self.close(at_once=error is not None)
 
 
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C to the parent, which ends the workers; otherwise each prints a traceback of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Start workers with Ctrl-C blocked, for good: the parent ends them, and they print no tracebacks of their own.
+
+    Here it is held only meanwhile and delivered after. A signal mask passes to a new program, so that no worker can be
+    hit while it still starts.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _failure(task: Task, error: Exception) -> SweepError:

@@ -141,13 +141,20 @@ class Finding:
         return self.base > 0
 
     @property
-    def measurement(self) -> str:
-        """The effect with its interval and unit."""
+    def number(self) -> str:
+        """The effect with its interval; ``-`` where nothing was measured."""
         if self.effect is None:
-            return self.reason or "not measured"
+            return "-"
         effect = "beyond the run" if math.isinf(self.effect) else number(self.effect)
         ends = "" if self.low == self.high else interval(self.low, self.high)
-        return " ".join(part for part in (effect, ends, self.unit) if part)
+        return f"{effect} {ends}".rstrip()
+
+    @property
+    def measurement(self) -> str:
+        """The effect with its interval and unit, or why there is none."""
+        if self.effect is None:
+            return self.reason or "not measured"
+        return f"{self.number} {self.unit}".rstrip()
 
     def to_json(self) -> str:
         """The finding as strict JSON; an infinity becomes a string."""

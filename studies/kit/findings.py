@@ -42,7 +42,10 @@ def build(
     low, high = (judged.low, judged.high) if judged else (None, None)
     agrees = None
     if prediction is not None and low is not None and high is not None:
-        agrees = bool(prediction.agrees(low, high))
+        slack = getattr(claim.kind, "tolerance", 0.0)
+        agrees = bool(prediction.agrees(low - slack, high + slack))
+        if claim.kind.exact and prediction.low is None and not agrees:
+            agrees = None  # a number without a range against one without an interval: show by how much they differ
     return Finding(
         claim=claim.id,
         says=claim.says,

@@ -65,6 +65,8 @@ class Region:
             return f"< {number(self.high)}"
         if math.isinf(self.high):
             return f"> {number(self.low)}"
+        if self.low == self.high:
+            return f"= {number(self.low)}"
         return f"{number(self.low)} to {number(self.high)}"
 
     @property

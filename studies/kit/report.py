@@ -161,8 +161,6 @@ def _card(
 
 def rule(found: Finding) -> str:
     """Say when the claim counts as supported."""
-    if found.kind == "identity":
-        return f"Supported if the computed value lies in {found.region}, its tolerance included."
     if found.kind == "agreement":
         return f"Supported if the two computations differ by no more than {number(found.region_high)}."
     if found.region_low is None:
@@ -171,6 +169,10 @@ def rule(found: Finding) -> str:
         where = f"above {number(found.region_low)}"
     else:
         where = f"between {number(found.region_low)} and {number(found.region_high)}"
+        if found.region_low == found.region_high:
+            where = f"at {number(found.region_low)}"
+    if found.kind == "identity":
+        return f"Supported if the computed value, give or take its tolerance, lies {where}."
     return f"Supported if the whole 95 % interval lies {where}; refuted if all of it lies outside; else undecided."
 
 

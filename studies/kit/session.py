@@ -134,8 +134,11 @@ class StudySession:
         capture = self.config.pluginmanager.get_plugin("capturemanager")
         if self.worker or reporter is None or capture is None or not reporter.isatty:
             return
+        text = f"{label}: {done} of {total} runs"
+        if done == total:  # give the line back to pytest, which had written the file's name there
+            path = reporter.currentfspath
+            text = f"{os.path.relpath(path, self.start)} " if isinstance(path, Path) else ""
         with capture.global_and_fixture_disabled():
-            text = f"{label}: {done} of {total} runs" if done < total else ""
             reporter.rewrite(text[: reporter._screen_width - 1], erase=True)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from sim.records.config import to_dict
 from sim.records.fingerprint import code_fingerprint
 from sim.records.run import RunRecord, Runs, run_key
 from sim.records.store import Store
-from studies.kit.executors import Executor, Run, Task, inline
+from studies.kit.executors import Executor, Run, SweepError, Task, inline
 
 __all__ = ["BLOCK", "sweep"]
 
@@ -39,7 +39,7 @@ def sweep(
     Raises
     ------
     SweepError
-        When a run fails, naming its point and seeds.
+        When a run fails or comes back as another than asked for, naming its point and seeds.
     ValueError
         For no points, no seeds, a repeated seed, or a block of less than one.
     """
@@ -65,11 +65,8 @@ def sweep(
     made = _carry_out(run, tasks, executor, len(found), total, progress)
     for task, records in made:
         for record in records:
-            if record.key != keys[task.label][record.seed]:
-                raise ValueError(
-                    f"{task.words}: the run came back as {record.manifest['study']}/{record.manifest['rung']} with "
-                    f"another identity than asked for ({study}/{rung}); pass the study's name and rung through"
-                )
+            if record.key != keys[task.label].get(record.seed):
+                raise SweepError(_stranger(task, record, study, rung, fingerprint))
             found[record.key] = record
             if store is not None:
                 store.save(record)
@@ -77,6 +74,15 @@ def sweep(
         label: Runs.from_records([found[keys[label][seed]] for seed in wanted], config)
         for label, config in points.items()
     }
+
+
+def _stranger(task: Task, record: RunRecord, study: str, rung: str, fingerprint: str) -> str:
+    """Say in what a run that came back differs from the one asked for."""
+    asked = {"study": study, "rung": rung, "config": to_dict(task.config), "fingerprint": fingerprint}
+    wrong = [name for name, value in asked.items() if record.manifest[name] != value] or ["seed"]
+    if wrong == ["fingerprint"]:
+        return f"{task.words}: the code changed while the sweep ran; start it again, what is stored stays"
+    return f"{task.words}: the run came back with another {', '.join(wrong)} than asked for; pass them through"
 
 
 def _stored(store: Store | None, keys: Iterable[Mapping[int, str]]) -> Iterator[tuple[str, RunRecord]]:

@@ -1,6 +1,7 @@
 """The terminal: one line a finding, the ladder, and where the report lies."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -14,9 +15,9 @@ from studies.kit.registry import Registered
 from studies.kit.session import FINDING, SESSION, StudySession
 from studies.kit.words import LETTERS, VERDICTS, number, probability
 
-__all__ = ["line", "lines", "status", "summarise"]
+__all__ = ["Line", "line", "lines", "status", "summarise"]
 
-_HEADER = ("", "claim", "predicted", "effect [95 %]", "region", "n", "p", "q", "status")
+_HEADER = ("", "claim", "predicted", "effect [95 %]", "region", "n", "p", "q")
 
 
 def status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -61,35 +62,41 @@ def summarise(reporter: Any, config: pytest.Config) -> None:
         reporter.write_line(f"report: {_short(path, session.start)}")
 
 
-def line(found: Finding) -> tuple[str, ...]:
-    """Return the cells of a finding."""
+@dataclass(frozen=True)
+class Line:
+    """A finding in the terminal."""
+
+    cells: tuple[str, ...]
+    """Verdict's letter, claim, predicted, effect, region, n, p, q."""
+    unit: str
+    """Unit of the effect."""
+    status: str
+    """How it stands to the record."""
+    verdict: str
+    """The verdict, which gives the colour."""
+
+
+def line(found: Finding, status: str = "") -> Line:
+    """Return the line of a finding; ``status`` replaces what it says of the record."""
     predicted = number(found.predicted)
     if found.predicted is not None and found.predicted_low is not None and found.predicted_low != found.predicted_high:
         predicted += f" ({number(found.predicted_low)} to {number(found.predicted_high)})"
-    standing = found.status
-    if found.verdict == "undecided":
-        more = "no number of seeds" if found.more_seeds is None else f"{found.more_seeds} more seeds"
-        standing += f", {more}"
-    elif found.verdict == "no verdict":
-        standing += f", {found.reason}"
-    cells = (found.claim, predicted, found.measurement if found.effect is not None else "-", found.region)
-    return (
-        LETTERS[found.verdict],
-        *cells,
-        str(found.n),
-        probability(found.p),
-        probability(found.q),
-        standing,
-        found.verdict,
-    )
+    if not status:
+        status = found.status
+        if found.verdict == "undecided":
+            status += f", {'no number of' if found.more_seeds is None else found.more_seeds} more seeds"
+        elif found.verdict == "no verdict":
+            status += f", {found.reason}"
+    tests = ("-", "-") if found.p is None else (probability(found.p), probability(found.q))
+    cells = (LETTERS[found.verdict], found.claim, predicted, found.number, found.region, str(found.n), *tests)
+    return Line(cells, found.unit if found.effect is not None else "", status, found.verdict)
 
 
-def recorded_line(item: Registered, found: Finding | None, session: StudySession) -> tuple[str, ...]:
-    """Return the cells of a long claim that did not run, as recorded."""
+def recorded_line(item: Registered, found: Finding | None, session: StudySession) -> Line:
+    """Return the line of a long claim that did not run, as recorded."""
     if found is None:
-        return ("-", item.claim, "-", "-", "-", "-", "-", "-", "long, not on record: --all", "no verdict")
-    cells = line(found)
-    return (*cells[:7], "-", f"recorded with {code(found, item, session)} code", found.verdict)
+        return Line(("-", item.claim, *"------"), "", "long, not on record: --all", "no verdict")
+    return line(found, f"recorded with {code(found, item, session)} code")
 
 
 def code(found: Finding, item: Registered, session: StudySession) -> str:
@@ -102,30 +109,35 @@ def code(found: Finding, item: Registered, session: StudySession) -> str:
     return "this" if same else "other"
 
 
-def lines(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, str]]:
-    """Lay the cells out in columns that fit the width; return (text, verdict) by line.
+def lines(rows: Sequence[Line], width: int) -> list[tuple[str, str]]:
+    """Lay findings out in columns; return (text, verdict, ``header`` or nothing) by line.
 
-    A status that does not fit goes on an indented line of its own; where the numbers do not fit either, all that
-    follows the effect goes there, each with its name.
+    Units stand with the effects where all fit the width, else on an indented line below, and so does a status that does
+    not fit. Only where the numbers themselves do not fit do lines run over.
     """
-    table = [_HEADER, *(row[:-1] for row in rows)]
-    verdicts = ["", *(row[-1] for row in rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(_HEADER))]
-    first = 8 if sum(widths[:8]) + 2 * 8 + len("status") <= width else 4
-    out: list[tuple[str, str]] = []
-    for row, verdict in zip(table, verdicts, strict=True):
-        text = _columns(row[:first], widths[:first])
-        rest = "  ".join(row[8:] if first == 8 else (f"{_HEADER[i]} {row[i]}" for i in range(4, 9)))
-        if first == 8 and len(text) + 2 + len(rest) <= width:
-            out.append((_columns([*row[:8], rest], [*widths[:8], 0]), verdict))
-        else:
-            out.append((text, verdict))
-            out += [(f"   {part}", "") for part in wrap(rest, width - 3)] if verdict else []
+    with_units = [(*row.cells[:3], f"{row.cells[3]} {row.unit}".rstrip(), *row.cells[4:]) for row in rows]
+    widths = _widths([_HEADER, *with_units])
+    fits = sum(widths) + 2 * len(widths) + max((len(row.status) for row in rows), default=0) <= width
+    table = with_units if fits else [row.cells for row in rows]
+    widths = _widths([_HEADER, *table])
+    out = [(_columns((*_HEADER, "status"), (*widths, 0)), "header")]
+    for row, cells in zip(rows, table, strict=True):
+        text = _columns(cells, widths)
+        whole = f"{text}  {row.status}".rstrip()
+        below = [] if fits else [row.unit]
+        if len(whole) > width:
+            whole, below = text.rstrip(), [*below, row.status]
+        out.append((whole, row.verdict))
+        out += [(f"     {part}", "") for part in wrap("; ".join(filter(None, below)), width - 5)]
     return out
 
 
+def _widths(table: Sequence[tuple[str, ...]]) -> list[int]:
+    return [max(len(row[i]) for row in table) for i in range(len(_HEADER))]
+
+
 def _columns(cells: Iterable[str], widths: Iterable[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
 
 def ladders(findings: Sequence[Finding], session: StudySession) -> list[str]:
@@ -166,7 +178,9 @@ def _record(reporter: Any, session: StudySession) -> None:
 
 
 def _colour(verdict: str) -> dict[str, bool]:
-    return {"green": True} if verdict in ("supported", "refuted") else {"yellow": True} if verdict else {"bold": True}
+    if verdict in ("", "header"):
+        return {"bold": bool(verdict)}
+    return {"green": True} if verdict in ("supported", "refuted") else {"yellow": True}
 
 
 def _short(path: Path, start: Path) -> str:

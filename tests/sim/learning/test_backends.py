@@ -21,7 +21,13 @@ torch = pytest.importorskip("torch")
 
 CREDITS = [GroupCredit(std=False), GroupCredit(ddof=1), GroupCredit(ddof=0, epsilon=1e-4)]
 WEIGHTS = [Unweighted(), PpoClip(0.2, 0.2), PpoClip(0.2, 0.28)]
-NORMALISERS = [TokenMean(), SequenceMean(), ConstantLength(6.0), BatchMean(), *(MicrobatchMean(n) for n in (1, 2, 4, 12))]
+NORMALISERS = [
+    TokenMean(),
+    SequenceMean(),
+    ConstantLength(6.0),
+    BatchMean(),
+    *(MicrobatchMean(n) for n in (1, 2, 4, 12)),
+]
 PENALTIES = [(), (EntropyBonus(0.01),), (KlPerState(0.05),), (EntropyBonus(0.01), KlPerState(0.05))]
 COMPOSITIONS = [Rule(c, w, n, p) for c, w, n, p in itertools.product(CREDITS, WEIGHTS, NORMALISERS, PENALTIES)]
 
@@ -80,7 +86,9 @@ def test_returns_to_go_agree():
     rng = np.random.default_rng(3)
     reward, mask = rng.normal(size=(4, 9)), rng.random((4, 9)) < 0.6
     t_reward, t_mask = as_torch(reward, mask)
-    np.testing.assert_allclose(returns_to_go(t_reward, t_mask, 0.9).numpy(), returns_to_go(reward, mask, 0.9), rtol=1e-12)
+    np.testing.assert_allclose(
+        returns_to_go(t_reward, t_mask, 0.9).numpy(), returns_to_go(reward, mask, 0.9), rtol=1e-12
+    )
 
 
 # --- published losses, written out in torch and differentiated --------------------------------------------------------
@@ -129,7 +137,7 @@ def stock(reward, logp, behaviour, mask):
     ],
 )
 def test_coefficients_are_minus_the_gradient_of_the_loss(loss, rule):
-    reward, mask, behaviour, valid, logp = arrays()
+    reward, mask, behaviour, _, logp = arrays()
     reward = np.random.default_rng(8).normal(size=reward.shape)
     t_reward, t_mask, t_behaviour, t_logp = as_torch(reward, mask, behaviour, logp)
     leaf = t_logp.clone().requires_grad_()

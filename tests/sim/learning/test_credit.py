@@ -90,7 +90,9 @@ def test_advantages_of_a_group_sum_to_zero(reward, credit):
 def test_permuting_a_group_permutes_its_advantages(reward, credit, random):
     order = list(range(reward.shape[-1]))
     random.shuffle(order)
-    np.testing.assert_allclose(credit(reward[..., order]).value, credit(reward).value[..., order], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        credit(reward[..., order]).value, credit(reward).value[..., order], rtol=1e-9, atol=1e-12
+    )
 
 
 @given(GROUPS, CREDITS, st.integers(-8, 8))

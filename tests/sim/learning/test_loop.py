@@ -10,6 +10,7 @@ from sim.learning.optimisers import Adam, Natural, Sgd
 from sim.learning.rule import Rule
 from sim.learning.setup import Content, Drive, Evaluation, Features, GradientNoise, Training
 from sim.learning.weights import PpoClip, Unweighted
+from sim.mdp.worlds import read_more_world
 from sim.records.config import difference
 from sim.signals.drift import bernoulli_kl
 
@@ -136,12 +137,20 @@ def test_noise_is_fresh_at_every_update():
 
 @pytest.mark.parametrize("features", [Features(), Features(shared=8, private=0.5)])
 def test_a_learner_of_rate_zero_does_not_move(features):
-    got = run(replace(BASE, optimiser=Sgd(0.0), features=features, noise=GradientNoise(3.0), evaluation=Evaluation(1, 8, 2)))
+    got = run(
+        replace(BASE, optimiser=Sgd(0.0), features=features, noise=GradientNoise(3.0), evaluation=Evaluation(1, 8, 2))
+    )
     assert np.all(got[START] == -1)
     for name in got.names:
         if name.startswith("drift/"):
             assert np.all(got[name] == 0), name
     assert np.std(got["train/reward"]) > 0  # it still plays
+
+
+def test_more_workflows_than_can_be_counted_are_refused():
+    config = replace(BASE, world=read_more_world(), habit=(), watch_workflows=True)
+    with pytest.raises(ValueError, match=r"watch_workflows: 15625 possible workflows of 6 turns and 4 actions"):
+        run(config)
 
 
 def test_no_steps_make_an_empty_table():
@@ -170,7 +179,9 @@ def test_evaluation_has_questions_and_luck_of_its_own():
 
 
 def test_evaluation_sees_the_policy_before_the_update_without_lag():
-    got = run(replace(BASE, optimiser=Sgd(0.0), drive=Drive(1.0, duration=12), lag=5, evaluation=Evaluation(1, 4000, 1)))
+    got = run(
+        replace(BASE, optimiser=Sgd(0.0), drive=Drive(1.0, duration=12), lag=5, evaluation=Evaluation(1, 4000, 1))
+    )
     p = 1 / (1 + np.exp(-got[START]))
     np.testing.assert_allclose(got["eval/answer_share/turn0"], p, atol=4 * 0.5 / np.sqrt(4000))
     assert np.abs(got["behaviour/answer_share/turn0"] - p)[:, 3].min() > 0.3
@@ -280,7 +291,10 @@ def test_a_seed_does_not_depend_on_its_company(name):
 
 def test_seeds_and_studies_have_different_luck():
     a, b = run(BASE), train(BASE, SEEDS, study="another")
-    assert len({a["train/reward"][s].tobytes() for s in range(3)} | {b["train/reward"][s].tobytes() for s in range(3)}) == 6
+    assert (
+        len({a["train/reward"][s].tobytes() for s in range(3)} | {b["train/reward"][s].tobytes() for s in range(3)})
+        == 6
+    )
 
 
 def test_arms_of_a_study_share_their_luck():

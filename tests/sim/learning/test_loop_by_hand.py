@@ -146,8 +146,8 @@ class PlainRun:
         for step in range(self.c.steps):
             behaviour, old_shift = history[max(step - self.c.lag, 0)]
             now = self.policy()
-            self.write_policy(now, reference)
             groups = self.batch(behaviour, step)
+            self.write_policy(now, reference, [d for group in groups for taken, _, _ in group for d in taken])
             for _ in range(self.c.inner_updates):
                 self.updates += 1
                 self.update(self.gradient(groups, behaviour, self.policy(), reference))
@@ -160,15 +160,23 @@ class PlainRun:
 
     # -- what is written down --
 
-    def write_policy(self, now, reference):
-        put = self.put
+    def write_policy(self, now, reference, decisions):
+        put, rollouts = self.put, self.c.prompts * self.c.group
+        kl = {c: sum(p * math.log(p / reference[c][a]) for a, p in table.items()) for c, table in now.items()}
         for (c, a), z in self.logits().items():
             put(f"policy/logit/{c}/{a}", z)
             put(f"decision/share/{c}/{a}", now[c][a])
         for c, table in now.items():
             if len(table) > 1:
                 put(f"decision/entropy/{c}", -sum(p * math.log(p) for p in table.values()))
-                put(f"drift/kl_decision/{c}", sum(p * math.log(p / reference[c][a]) for a, p in table.items()))
+                put(f"drift/kl_decision/{c}", kl[c])
+        met = sum(kl[c] for c, _ in decisions) / rollouts  # the decisions of a rollout, on average
+        coin = 1 / (1 + math.exp(-math.sqrt(self.c.content.coupling) * self.shift()))
+        words = self.c.content.tokens * (coin * math.log(2 * coin) + (1 - coin) * math.log(2 * (1 - coin)))
+        put("policy/shared_shift", self.shift())
+        put("drift/kl_decisions", met)
+        put("drift/kl_content", words)
+        put("drift/kl_trajectory", met + words)
 
     def write_batch(self, groups, behaviour, after, shifts):
         put, K = self.put, self.task.turn_limit

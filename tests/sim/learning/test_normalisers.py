@@ -105,7 +105,9 @@ def test_microbatch_mean_by_definition(mask, size, data):
     values = data.draw(hnp.arrays(float, mask.shape, elements=st.floats(-5, 5)))
     rows = list(zip(values.reshape(-1, mask.shape[-1]), mask.reshape(-1, mask.shape[-1]), strict=True))
     chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
-    means = [sum((v * m).sum() for v, m in c) / sum(m.sum() for _, m in c) for c in chunks if any(m.any() for _, m in c)]
+    means = [
+        sum((v * m).sum() for v, m in c) / sum(m.sum() for _, m in c) for c in chunks if any(m.any() for _, m in c)
+    ]
     expected = sum(means) / len(means) if means else 0.0
     assert total(MicrobatchMean(size), values, mask) == pytest.approx(expected, abs=1e-12)
 

@@ -61,7 +61,9 @@ def test_natural_is_the_replicator_for_one_private_logit(z):
 
 def test_natural_solves_with_the_fisher_matrix():
     fisher = np.array([[[2.0, 1.0], [1.0, 3.0]]])
-    change, _ = Natural(1.0, damping=1e-15).step(OptimiserState.zeros((1, 2)), np.array([[3.0, 4.0]]), np.ones(1, bool), fisher)
+    change, _ = Natural(1.0, damping=1e-15).step(
+        OptimiserState.zeros((1, 2)), np.array([[3.0, 4.0]]), np.ones(1, bool), fisher
+    )
     assert change[0] == pytest.approx([1.0, 1.0])
 
 
@@ -109,7 +111,7 @@ def test_a_run_resumes_from_its_state(gradients, cut):
 
 def test_with_momentum_a_zero_gradient_still_moves():
     g = np.ones((1, 2))
-    before, state = run(Adam(0.1), [g])
+    _, state = run(Adam(0.1), [g])
     change, _ = Adam(0.1).step(state, np.zeros((1, 2)), np.ones(1, bool), None)
     assert np.all(change > 0.01)
     kept, same = Adam(0.1).step(state, np.zeros((1, 2)), np.zeros(1, bool), None)

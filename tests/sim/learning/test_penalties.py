@@ -57,7 +57,7 @@ def batch(z):
 def scalar_sum(name, z, reference, sample, coefficient):
     """sum over visited decisions of coefficient x scalar, [S], with the visits held fixed; in plain loops."""
     pi, log_pi, log_ref = POLICY.tables(z).probability, POLICY.tables(z).log_probability, reference.log_probability
-    S, Q, G, K = coefficient.shape
+    S, Q = coefficient.shape[:2]
     running, action = SAMPLER.running(sample), SAMPLER.actions(sample)
     total = np.zeros(S)
     for k, s, n in zip(*np.nonzero(running), strict=True):

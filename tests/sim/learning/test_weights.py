@@ -89,7 +89,11 @@ def test_a_masked_entry_is_masked_before_it_is_exponentiated():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"low": 0.0}, "low = 0.0"), ({"low": 1.0}, r"low = 1.0 must lie in \(0, 1\)"), ({"high": 0.0}, "high = 0.0 must be")],
+    [
+        ({"low": 0.0}, "low = 0.0"),
+        ({"low": 1.0}, r"low = 1.0 must lie in \(0, 1\)"),
+        ({"high": 0.0}, "high = 0.0 must be"),
+    ],
 )
 def test_bounds_that_bound_nothing_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):

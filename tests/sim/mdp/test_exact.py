@@ -121,7 +121,8 @@ def test_the_policy_gradient_of_presets(name):
         z = rng.normal(0, scale, len(graph.free_names))
         h = 1e-5
         slope = [
-            (expected_return(graph, tables(graph, z + h * e)) - expected_return(graph, tables(graph, z - h * e))) / (2 * h)
+            (expected_return(graph, tables(graph, z + h * e)) - expected_return(graph, tables(graph, z - h * e)))
+            / (2 * h)
             for e in np.eye(len(z))
         ]
         assert np.abs(slope).max() > 1e-3
@@ -137,7 +138,9 @@ def test_values_are_consistent_from_turn_to_turn(graphs, data):
     for n in range(graph.states):
         pi = policy.probability[graph.context[n]]
         np.testing.assert_allclose(V[:-1, :, n], Q[:, :, n] @ pi, atol=1e-12)
-    np.testing.assert_allclose(V[:, :, graph.states :], np.broadcast_to(graph.reward[graph.states :], V[:, :, graph.states :].shape))
+    np.testing.assert_allclose(
+        V[:, :, graph.states :], np.broadcast_to(graph.reward[graph.states :], V[:, :, graph.states :].shape)
+    )
 
 
 @SMALL

@@ -138,7 +138,9 @@ def test_the_reward_at_the_limit_is_finite_like_every_reward(tiny):
 
 def test_a_rounding_of_the_probabilities_is_allowed(tiny):
     thirds = tuple(Outcome(to, 1 / 3) for to in ("right", "wrong", "found"))
-    assert with_action(tiny, Action("answer", thirds), to_found()).compiled().probability[0, 0, 0] == pytest.approx(1 / 3)
+    assert with_action(tiny, Action("answer", thirds), to_found()).compiled().probability[0, 0, 0] == pytest.approx(
+        1 / 3
+    )
 
 
 # --- what it offers ---------------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def test_the_networkx_graph(tiny):
     assert g.edges["start", "right", "answer#0"]["probability"] == [0.05, 0.15]
     assert g.edges["found", "found", "search#0"]["evidence"]
     assert g.number_of_edges() == 6
-    with pytest.raises(Exception, match="[Ff]rozen"):
+    with pytest.raises(Exception, match=r"[Ff]rozen"):
         g.add_node("more")
 
 
@@ -191,7 +193,9 @@ def test_compiled_rows_are_distributions_over_what_is_offered(graphs, data):
     c = graph.compiled()
     np.testing.assert_allclose(c.probability.sum(-1), 1)
     for i, context in enumerate(graph.contexts):
-        assert [c.actions[a] for a in np.flatnonzero(c.offered[i])] == sorted(graph.actions_in(context), key=c.actions.index)
+        assert [c.actions[a] for a in np.flatnonzero(c.offered[i])] == sorted(
+            graph.actions_in(context), key=c.actions.index
+        )
         assert c.actions[c.reference[i]] == graph.actions_in(context)[0]
     assert len(c.free_names) == c.offered.sum() - len(graph.contexts)
     for n, state in enumerate(graph.states):  # every outcome is where the graph says, for every kind

@@ -32,8 +32,12 @@ def decoded(sampler, sample):
 
 
 def decisions(sampler, sample):
-    """The decision of every turn, [K, S, N]: context * A + action, two more numbers for solved and otherwise over."""
-    return sampler.decisions.argmax(1)[sample.choice]
+    """context * A + action of every turn that takes place, [K, S, N]; C * A once solved, C * A + 1 once over otherwise."""
+    graph = sampler.graph
+    context = graph.context[sample.place[:-1] // len(graph.share)]
+    before = np.concatenate([np.zeros_like(sampler.solved(sample)[:1]), sampler.solved(sample)[:-1]])
+    over = graph.offered.size + ~before
+    return np.where(sampler.running(sample), context * len(graph.actions) + sampler.actions(sample), over)
 
 
 # --- by hand ----------------------------------------------------------------------------------------------------------
@@ -59,7 +63,13 @@ def test_each_turn_is_read_off_two_uniforms(tiny):
     assert sampler.actions(sample)[:, 0].T.tolist() == [[0, 0], [0, 0], [1, 0], [1, 0], [1, 1]]
     assert sampler.running(sample)[:, 0].T.tolist() == [[True, False]] * 2 + [[True, True]] * 3
     assert (sample.place[:, 0] // 2).T.tolist() == [[0, 2, 2], [0, 3, 3], [0, 1, 2], [0, 1, 3], [0, 1, 1]]
-    assert sampler.solved(sample)[:, 0].T.tolist() == [[True, True], [False] * 2, [False, True], [False] * 2, [False] * 2]
+    assert sampler.solved(sample)[:, 0].T.tolist() == [
+        [True, True],
+        [False] * 2,
+        [False, True],
+        [False] * 2,
+        [False] * 2,
+    ]
     assert sampler.solved_at_end(sample)[0].tolist() == [True, False, True, False, False]
     easy = sampler(probability, np.array([[1]]), u)  # .15 and .9: the second and third rollout turn
     assert easy.reward.tolist() == [[[1, 1, 0, 0, -1]]]
@@ -69,6 +79,20 @@ def test_kinds_are_read_off_one_uniform_each(tiny):
     sampler = Sampler(tiny.compiled())
     u = np.array([[0.0, 0.39, 0.41, 0.999]], np.float32)
     assert sampler.kinds(u).tolist() == [[0, 0, 1, 1]]
+
+
+def test_the_lower_edge_of_each_part_belongs_to_it(make_tiny):
+    """Uniforms include 0 and exclude 1: what has probability 0 never happens."""
+    halves = Sampler(make_tiny(shares=(0.5, 0.5)).compiled())
+    below = np.nextafter(np.float32(0.5), np.float32(0))
+    assert halves.kinds(np.array([[0.0, below, 0.5]], np.float32)).tolist() == [[0, 0, 1]]
+    graph = make_tiny(shares=(0.0, 1.0), guess=(0.0, 0.0)).compiled()
+    assert Sampler(graph).kinds(np.zeros((1, 1), np.float32)).tolist() == [[1]]
+    zeros = np.zeros((1, 2, 2, 1, 1), np.float32)
+    guessing, searching = tables(graph, np.array([[-800.0, 0.0], [800.0, 0.0]])).probability[:, None]
+    assert Sampler(graph)(guessing, np.array([[1]]), zeros).reward.item() == 0  # right has probability 0
+    sampler = Sampler(graph)
+    assert sampler.actions(sampler(searching, np.array([[1]]), zeros))[:, 0, 0].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("outcomes", [1, 2])
@@ -106,14 +130,15 @@ def test_every_rollout_is_a_walk_on_the_graph(graphs, data):
         assert sample.reward[s, q, g] == graph.reward[last]
 
 
-def test_codes_after_the_end_tell_solved_from_not(tiny):
+def test_an_episode_that_is_over_stays_where_it_ended(tiny):
     graph = tiny.compiled()
     sampler, sample = play(graph, np.array([-1.0, -1.0]), Q=40, G=10)
-    second = decisions(sampler, sample)[1, 0]
-    ended, solved = second >= 4, sampler.solved(sample)[0, 0]
-    assert 20 < (ended & solved).sum() < ended.sum()
-    assert np.array_equal(second[ended], np.where(solved, 4, 5)[ended])
-    assert sampler.solved_at_end(sample).sum() == (sample.reward == 1).sum()
+    ended = ~sampler.running(sample)[1, 0]
+    assert 100 < ended.sum() < 400
+    assert np.array_equal(sample.place[1, 0][ended], sample.place[2, 0][ended])
+    assert np.array_equal(sampler.solved(sample)[0, 0][ended], sampler.solved_at_end(sample)[0][ended])
+    assert sampler.actions(sample)[1, 0][ended].max() == 0
+    assert sampler.solved_at_end(sample).sum() == (sample.reward == 1).sum() > 20
 
 
 @settings(max_examples=20)

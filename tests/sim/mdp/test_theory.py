@@ -73,7 +73,9 @@ def test_without_std_and_length_it_is_the_policy_gradient_times_one_minus_one_ov
 def test_the_loop_samples_it(std, ddof, by_length):
     """Seed A's world near the middle: the mean sampled gradient over 6,000 batches is the expected one."""
     graph = seed_a().graph().compiled()
-    policy = SoftmaxPolicy(graph, free_logits(graph, start__answer=-0.5, fresh__answer=2.0, failed__answer=-1.0), np.eye(3))
+    policy = SoftmaxPolicy(
+        graph, free_logits(graph, start__answer=-0.5, fresh__answer=2.0, failed__answer=-1.0), np.eye(3)
+    )
     seeds = tuple(range(6000))
     now = policy.tables(np.zeros((len(seeds), 3)))
     streams = BlockStream(seeds, "theory/question"), BlockStream(seeds, "theory/turn")
@@ -259,8 +261,19 @@ def test_one_step_is_one_normal():
     grid = np.linspace(-10, 0, 2001)
     assert first_passage_probability(-1.0, 0.8, None, 1, grid=grid) == pytest.approx(stats.norm.sf(1 / 0.8), abs=1e-6)
     spread = np.full(2001, 0.8)  # a spread at each point of the grid
-    assert first_passage_probability(-1.0, spread, None, 1, grid=grid) == pytest.approx(stats.norm.sf(1 / 0.8), abs=1e-6)
+    assert first_passage_probability(-1.0, spread, None, 1, grid=grid) == pytest.approx(
+        stats.norm.sf(1 / 0.8), abs=1e-6
+    )
     assert first_passage_probability(-1.0, 0.8, None, 0, grid=grid) == pytest.approx(0, abs=1e-12)
+
+
+def test_what_would_leave_at_the_lower_end_stays():
+    """A grid that ends just below the start: one step up is as likely as on a long one, and in the end all pass."""
+    short = np.linspace(-1.5, 0, 1501)
+    assert first_passage_probability(-1.0, 0.8, None, 1, grid=short) == pytest.approx(stats.norm.sf(1 / 0.8), abs=1e-3)
+    few, many = (first_passage_probability(-1.0, 0.2, None, n, grid=short[::10]) for n in (5, 2000))
+    assert few < 0.05
+    assert many == pytest.approx(1, abs=1e-3)
 
 
 @given(st.floats(-3, -0.5), st.floats(0.2, 1), st.integers(1, 30))
@@ -275,7 +288,7 @@ def test_more_time_noise_or_nearness_makes_passage_likelier(start, sd, steps):
 
 def test_first_passage_refuses():
     grid = np.linspace(-5, 0, 51)
-    with pytest.raises(ValueError, match="sd = 0.0 must be positive: without noise use passage_steps"):
+    with pytest.raises(ValueError, match=r"sd = 0.0 must be positive: without noise use passage_steps"):
         first_passage_probability(-1.0, 0.0, None, 5, grid=grid)
     with pytest.raises(ValueError, match=r"the grid ends at 0.0, not at the level 1.0"):
         first_passage_probability(-1.0, 0.1, None, 5, grid=grid, level=1.0)

@@ -57,6 +57,14 @@ def test_hit_rates_of_one_question_are_correlated_by_icc():
     assert solved[3] - solved[1] == pytest.approx(a - both)  # a miss, then a hit
 
 
+def test_a_failed_guess_anchors_the_search_after_it():
+    """Guess, search, answer: the hit rate of unknown questions is halved, and so is that of known ones."""
+    for known, first, hit in ((0.0, 0.005, 0.385 * 0.5), (1.0, 0.97, 0.8 * 0.5)):
+        graph = replace(seed_a(), known=known).graph().compiled()
+        solved = occupancy(graph, forced(graph, start__answer=800.0, failed__answer=-800.0, fresh__answer=800.0)).solved
+        np.testing.assert_allclose(solved[:3], [first, first, first + (1 - first) * hit])
+
+
 def test_verify_world_by_hand():
     """Answering at once is right with .47. Verifying first: .47 x .95 pass and are right, rejected ones search again."""
     graph = verify_world().graph().compiled()
@@ -87,7 +95,9 @@ def test_a_wrong_answer_may_end_the_episode():
 def test_known_questions_may_be_visible_at_the_start():
     graph = replace(seed_a(), known_visible=True).graph()
     assert graph.contexts[:2] == ("start_known", "start_unknown")
-    told = tables(graph.compiled(), free_logits(graph.compiled(), start_known__answer=800.0, start_unknown__answer=-800.0))
+    told = tables(
+        graph.compiled(), free_logits(graph.compiled(), start_known__answer=800.0, start_unknown__answer=-800.0)
+    )
     blind = seed_a().graph().compiled()
     best = max(expected_return(blind, forced(blind, start__answer=z, fresh__answer=800.0)) for z in (-800.0, 800.0))
     assert expected_return(graph.compiled(), told) > best - 0.05
@@ -101,7 +111,9 @@ def test_presets_stand(name):
     rates = np.array([hit for kind, _, hit in world.kinds() if kind != "known"])
     weights = np.array([share for kind, share, _ in world.kinds() if kind != "known"])
     assert (rates * weights).sum() / weights.sum() == pytest.approx(world.hit_unknown)
-    J = expected_return(world.graph().compiled(), tables(world.graph().compiled(), np.zeros(len(world.graph().compiled().free_names))))
+    J = expected_return(
+        world.graph().compiled(), tables(world.graph().compiled(), np.zeros(len(world.graph().compiled().free_names)))
+    )
     assert 0.1 < J < 0.9
 
 

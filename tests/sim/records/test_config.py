@@ -113,7 +113,11 @@ def test_presets_are_built_again_from_what_they_wrote(name):
 PROBABILITY = st.floats(0.01, 0.99)
 
 
-@given(st.builds(World, known=PROBABILITY, hit_unknown=PROBABILITY, turns=st.integers(1, 9), verify=st.none() | st.just(Verify())))
+@given(
+    st.builds(
+        World, known=PROBABILITY, hit_unknown=PROBABILITY, turns=st.integers(1, 9), verify=st.none() | st.just(Verify())
+    )
+)
 def test_text_and_back(world):
     again = from_dict(json.loads(canonical_json(world)))
     assert again == world
@@ -139,7 +143,10 @@ def test_the_order_of_keys_does_not_matter(mapping, random):
     ("data", "message"),
     [
         ({"type": "os.system", "command": "true"}, "not of this project"),
-        ({"type": "sim.learning.optimisers.Sdg", "rate": 1.0}, "does not exist; did you mean sim.learning.optimisers.Sgd"),
+        (
+            {"type": "sim.learning.optimisers.Sdg", "rate": 1.0},
+            "does not exist; did you mean sim.learning.optimisers.Sgd",
+        ),
         ({"type": "sim.learning.nowhere.Sgd"}, "does not exist"),
         ({"type": "sim.records.config.to_dict"}, "is not a config class"),
         ({"type": "sim.learning.optimisers.Sgd", "raet": 1.0}, "Sgd has no field 'raet'; did you mean rate"),

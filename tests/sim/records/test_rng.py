@@ -112,7 +112,8 @@ def test_uniforms_and_normals_of_one_name_do_not_run_into_the_next_step():
 
 
 def test_stream_keys_are_the_same_in_every_process(fresh_python):
-    program = "from sim.records.rng import *; print(stream_key('study/turn'), uniforms(3, 'study/turn', 7, (2,)).tobytes().hex())"
+    shown = "stream_key('study/turn'), uniforms(3, 'study/turn', 7, (2,)).tobytes().hex()"
+    program = f"from sim.records.rng import *; print({shown})"
     here = f"{stream_key('study/turn')} {uniforms(3, 'study/turn', 7, (2,)).tobytes().hex()}"
     for hash_seed in (0, 1):
         assert fresh_python(program, hash_seed=hash_seed).strip() == here

@@ -1,5 +1,6 @@
 import importlib
 import importlib.metadata
+import re
 import textwrap
 from dataclasses import replace
 
@@ -33,7 +34,30 @@ def project(pytester):
     return Project(pytester)
 
 
+FLIPS = """
+@claim("it-flips", says="It flips.", kind=rate(), region=above(.3), unit="share of runs", expect={expect!r},
+       predicts=Prediction(1.0, source="theory"))
+def study_flips(study):
+    n = len(study.seeds())
+    study.conclude("it-flips", outcomes=np.arange(n) < {count})
+"""
+SEEDED = """
+@claim("seeded", says="It depends.", kind=rate(), region=above(.3), expect="supported")
+def study_seeded(study):
+    print("seeds", list(study.seeds()))
+    study.conclude("seeded", outcomes=np.array([seed < {limit} for seed in study.seeds()]))
+"""
+LONG = """
+@claim("lengthy", says="It takes long.", kind=median(), region=above(1), unit="steps", expect="supported", long=True)
+def study_lengthy(study):
+    study.conclude("lengthy", values=np.arange(8) + 2.0)
+"""
+
+
 class Project:
+    LONG = LONG
+    """A study of a long claim that is supported."""
+
     def __init__(self, pytester):
         self.pytester = pytester
         self.folder = pytester.path
@@ -52,6 +76,24 @@ class Project:
 
     def output(self, *options):
         return self.run(*options).stdout.str()
+
+    @staticmethod
+    def flips(count, expect="supported"):
+        """A study in which so many seeds flip; the claim is that more than .3 of them do."""
+        return FLIPS.format(count=count, expect=expect)
+
+    @staticmethod
+    def seeded(limit):
+        """A study in which the seeds below a limit flip."""
+        return SEEDED.format(limit=limit)
+
+    @staticmethod
+    def row(output, claim):
+        """The line of a claim in the findings section, joined with its continuation lines."""
+        section = output[output.index("findings, rung") :].splitlines()
+        start = next(i for i, line in enumerate(section) if re.match(rf".\s+{claim}\s", line))
+        rest = [line for line in section[start + 1 : start + 4] if line.startswith("   ")]
+        return " ".join([section[start], *rest])
 
 
 @pytest.fixture(scope="session")

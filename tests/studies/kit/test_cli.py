@@ -67,7 +67,7 @@ def test_an_unknown_claim_is_met_with_the_near_ones(folder, capsys, command):
 def run(folder, *arguments):
     installed = importlib.metadata.entry_points(group="pytest11", name="metastable")
     plugin = {} if installed else {"PYTEST_ADDOPTS": "-p studies.kit.plugin"}
-    root = str(cli.STUDIES.parent)
+    root = str(cli.FOLDER.parent)
     command = [sys.executable, "-m", "studies.kit.cli", "run", "--folder", str(folder), *arguments]
     env = {"PATH": "", "PYTHONPATH": root, **plugin}
     return subprocess.run(command, env=env, cwd=folder.parent, capture_output=True, text=True, check=False)

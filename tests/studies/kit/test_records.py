@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from studies import FOLDER
 from studies.kit import records
 from studies.kit.records import Fresh, Record, RecordError, append_fresh, load, place, record, write
-
-STUDIES = Path(records.__file__).parents[1]
 
 
 def test_a_finding_is_recorded_and_read_back(tmp_path, finding):
@@ -123,7 +122,7 @@ def test_held_counts_only_the_verdict_on_record():
 
 
 def test_committed_records_can_be_read():
-    for claim, rungs in records.records(STUDIES / "records").items():
+    for claim, rungs in records.records(FOLDER / "records").items():
         for rung, entry in rungs.items():
             if entry.finding is not None:
                 assert (entry.finding.claim, entry.finding.rung) == (claim, rung)

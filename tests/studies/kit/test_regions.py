@@ -69,5 +69,6 @@ def test_a_region_takes_numbers():
 
 def test_words():
     assert [above(0.5).words, below(-2).words, within(0, 0.07).words] == ["> .5", "< -2", "0 to .07"]
+    assert within(15, 15).words == "= 15"
     assert within(0, 1).boundaries == (0.0, 1.0)
     assert above(0.5).boundaries == (0.5,)

@@ -24,7 +24,9 @@ def _probabilities(weights: list[list[int]]) -> list[tuple[float, ...]]:
 def tool_graphs(draw: st.DrawFn, binary: bool = False) -> ToolGraph:
     """A small graph: 1 to 3 kinds, 1 to 4 states in 1 to 3 contexts, 2 terminals; state i leads to state i + 1."""
     H, n, turns = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    offers = {f"c{i}": draw(st.permutations(VOCABULARY))[: draw(st.integers(1, 3))] for i in range(draw(st.integers(1, 3)))}
+    offers = {
+        f"c{i}": draw(st.permutations(VOCABULARY))[: draw(st.integers(1, 3))] for i in range(draw(st.integers(1, 3)))
+    }
     names = [f"s{i}" for i in range(n)]
     rewards = st.sampled_from((0.0, 1.0)) if binary else st.sampled_from((-1.0, 0.0, 0.5, 1.0))
     states = []
