@@ -51,6 +51,9 @@ def train(config: Training, seeds: tuple[int, ...], *, study: str, block: int = 
     seeds = tuple(int(s) for s in seeds)
     if not seeds or block < 1:
         raise ValueError(f"{len(seeds)} seeds in blocks of {block}: give at least one seed and a block of at least 1")
+    # glibc hands memory above a threshold back to the system at every free, and the threshold follows the largest array
+    # freed so far. Without this one a tenth of a step is page faults; elsewhere it does nothing.
+    np.empty(24 << 20, np.uint8)
     parts, kept = [], {}
     for first in range(0, len(seeds), block):
         made = _Block(config, seeds[first : first + block], study)
@@ -124,8 +127,12 @@ class _Block:
         self.decisions = self.sampler.decisions
         self.seeds, self.names = len(seeds), seeds
         self.kept: dict[int, Rollouts] = {}
-        self.streams = {name: BlockStream(seeds, f"{study}/{name}") for name in ("question", "turn", "noise")}
-        self.held_out = (BlockStream(seeds, f"{study}/eval-question"), BlockStream(seeds, f"{study}/eval-turn"))
+
+        def stream(name: str) -> BlockStream:
+            return BlockStream(seeds, f"{study}/{name}")
+
+        self.training, self.noise = (stream("question"), stream("turn")), stream("noise")
+        self.held_out = (stream("eval-question"), stream("eval-turn"))
         P = self.policy.features.shape[1]
         self.w = np.zeros((self.seeds, P))
         self.offset = 0.0  # what the drive has added to the logits in `features.on`, the same for every seed
@@ -163,8 +170,7 @@ class _Block:
 
     def collect(self, behaviour: PolicyTables, step: int) -> tuple[Sample, Lookup]:
         c = self.config
-        streams = (self.streams["question"], self.streams["turn"])
-        sample = draw(self.sampler, behaviour, streams, step, c.prompts, c.group)
+        sample = draw(self.sampler, behaviour, self.training, step, c.prompts, c.group)
         return sample, Lookup.of(sample, self.decisions)
 
     def update(
@@ -189,7 +195,7 @@ class _Block:
             dw = self.policy.pull_back(gradient(self.policy, now, reference, lookup, coefficients))
             if self.noisy.any():
                 index = step * c.inner_updates + inner
-                dw = dw + self.streams["noise"].normals(index, (len(self.noisy),)) * self.noisy
+                dw = dw + self.noise.normals(index, (len(self.noisy),)) * self.noisy
             active = self.active(coefficients)
             change, self.state = c.optimiser.step(self.state, dw, active, self.fisher(now, lookup))
             self.w = self.w + change

@@ -47,6 +47,8 @@ class Prepared:
     """Advantages and degenerate groups."""
     mask: Any
     """The one effective mask: sampled, and of a valid rollout, [..., Q, G, T], bool."""
+    sampled: Any
+    """The same as 1 and 0 in the dtype of the log-probs."""
     factor: Any
     """The normaliser's factors, broadcastable against the mask."""
     behaviour: Any
@@ -62,6 +64,7 @@ class Prepared:
             self,
             advantage=Advantage(self.advantage.value[..., index, :], self.advantage.degenerate[..., index]),
             mask=self.mask[..., index, :, :],
+            sampled=self.sampled[..., index, :, :],
             factor=cut(self.factor),
             behaviour=self.behaviour[..., index, :, :],
         )
@@ -110,17 +113,16 @@ class Rule:
                 "expected [..., Q, G], [..., Q, G, T] and [..., Q, G, T]"
             )
         mask = batch.mask if batch.valid is None else batch.mask & batch.valid[..., None]
-        lengths = xp.astype(mask, batch.behaviour.dtype)
-        if batch.lengths is not None:
-            lengths = lengths * batch.lengths
-        return Prepared(self.credit(batch.reward, batch.valid), mask, self.normaliser(lengths), batch.behaviour)
+        sampled = xp.astype(mask, batch.behaviour.dtype)
+        lengths = sampled if batch.lengths is None else sampled * batch.lengths
+        advantage = self.credit(batch.reward, batch.valid)
+        return Prepared(advantage, mask, sampled, self.normaliser(lengths), batch.behaviour)
 
     def coefficients(self, prepared: Prepared, logp: Any) -> Coefficients:
         """Return the coefficients at the current log-probs `logp` [..., Q, G, T], which carry no gradient."""
-        xp = array_namespace(logp)
         advantage = prepared.advantage.value[..., None]
         weights = self.weight(logp, prepared.behaviour, advantage, prepared.mask)
-        g = xp.where(prepared.mask, weights.value * (advantage * prepared.factor), xp.zeros((), dtype=logp.dtype))
+        g = prepared.sampled * (weights.value * (advantage * prepared.factor))
         scalars: dict[ScalarKey, Any] = {"logp": g}
         for penalty in self.penalties:
             c = penalty(prepared.mask, prepared.factor)

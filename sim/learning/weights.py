@@ -21,7 +21,7 @@ class Weights:
     """Weights of a batch, and what the rule did."""
 
     value: Any
-    """w, broadcastable to [..., Q, G, T]; what it is at masked entries does not matter."""
+    """w, broadcastable to [..., Q, G, T]; finite at masked entries, where it is multiplied by 0."""
     unclamped: Any
     """The ratio before any bound, broadcastable to [..., Q, G, T]; 1 at masked entries."""
     binding: Any

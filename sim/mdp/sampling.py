@@ -113,8 +113,7 @@ class Sampler:
         A, N = len(self.graph.actions), Q * G
         u = uniform.reshape(S, K, 2, N)
         thresholds, offset = self._action_thresholds(probability)
-        place = np.empty((K + 1, S, N), np.intp)
-        choice = np.empty((K, S, N), np.intp)
+        place, choice = np.empty((K + 1, S, N), np.intp), np.empty((K, S, N), np.intp)
         place[0] = np.tile(self._start[kind], (1, G))
         for t in range(K):
             here = place[t] + offset
@@ -125,7 +124,12 @@ class Sampler:
             for threshold in self._outcome:
                 outcome += u[:, t, 1] >= threshold.take(code)
             self._next.take(outcome, out=place[t + 1], mode="clip")
-        return Sample(place, choice, self._reward.take(place[K]).reshape(S, G, Q).transpose(0, 2, 1), kind)
+        return Sample(place, choice, self._grouped(self._reward.take(place[K]), G, Q), kind)
+
+    @staticmethod
+    def _grouped(x: F64, G: int, Q: int) -> F64:
+        """Return [S, G * Q] as [S, Q, G], laid out with the group first: sums over a group then run along all questions."""
+        return np.ascontiguousarray(x.reshape(-1, G, Q).transpose(1, 0, 2)).transpose(1, 2, 0)
 
     def _action_thresholds(self, probability: F64) -> tuple[F32, Index]:
         """Return P(action <= a) by seed and place, [A - 1, S * N * H], and each seed's offset into it, [S, 1]."""
