@@ -19,7 +19,7 @@ test-long: .venv/dev  ## the tests with those that take minutes
 	$(BIN)/python -m pytest tests -q -m "long or not long"
 
 bench: .venv/dev  ## the benchmarks; writes benchmarks/latest.json
-	$(BIN)/python -m pytest tests -q -k bench_ --benchmark-enable --benchmark-only --benchmark-json=benchmarks/latest.json
+	$(BIN)/python -m pytest tests -q -o python_files="bench_*.py" --benchmark-enable --benchmark-only --benchmark-json=benchmarks/latest.json
 	$(BIN)/python benchmarks/summary.py
 
 lint: .venv/dev  ## formatting, lint, types

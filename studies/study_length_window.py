@@ -65,7 +65,7 @@ DRIFTED = 0.1
     reverses="n: between 1 and 2 in this world",
 )
 def study_length_window(study):
-    base = replace(length_window(), {"steps": 400})
+    base = replace(length_window(), {"steps": 300})
     points = {f"micro-batch {n}": replace(base, {"rule.normaliser": MicrobatchMean(n)}) for n in SIZES}
     points = {"sequence mean": base, **points}
     points["token mean"] = replace(base, {"rule.normaliser": TokenMean()})

@@ -17,11 +17,11 @@ from sim.learning.presets import noise
 from sim.mdp.policy import tables
 from sim.mdp.theory import Objective, effective_gap, first_passage_probability
 from sim.signals.onsets import first_passages
-from studies.kit import Prediction, above, claim, figures, rate_difference
+from studies.kit import Prediction, above, below, claim, figures, rate, rate_difference
 
 GUESS = "decision/share/start/answer"
 SEEDS = 64
-DOSES = (0.03, 0.1, 0.2, 0.3, 1.0)
+DOSES = (0.03, 0.1, 0.3, 1.0)
 GRID = np.linspace(-60, 0, 601)
 
 
@@ -38,11 +38,23 @@ GRID = np.linspace(-60, 0, 601)
     reverses="noise.private",
 )
 @claim(
+    "noise-below-the-threshold-is-quiet",
+    says="At a gradient-noise dose of .1, below the predicted threshold of .15, fewer than 15 % of seeds flip.",
+    kind=rate(),
+    region=below(0.15),
+    predicts=Prediction(0.015, source="first passage of the scalar chain at dose .1"),
+    unit="share of seeds that flip",
+    seeds=SEEDS,
+    expect="supported",
+    source="H3",
+    reverses="noise.sd above .15",
+)
+@claim(
     "noise-threshold-as-predicted",
-    says="Flips set in between gradient-noise doses of .1 and .3, where the first-passage calculation puts the threshold.",
+    says="Between doses of .1 and .3, where the first-passage calculation puts the threshold, flips set in.",
     kind=rate_difference(),
     region=above(0),
-    predicts=Prediction(0.40, low=0.2, high=0.45, source="noise-only first passage at .3 minus at .1, Markov chain"),
+    predicts=Prediction(0.40, low=0.2, high=0.45, source="first passage of the scalar chain at .3 minus at .1"),
     unit="share of seeds that flip, dose .3 minus dose .1",
     seeds=SEEDS,
     expect="supported",
@@ -59,6 +71,7 @@ def study_noise(study):
     study.conclude(
         "noise-free-weights-protect", treated=flips["noisy private weight"], control=flips["clean private weight"]
     )
+    study.conclude("noise-below-the-threshold-is-quiet", outcomes=flips["noise 0.1"])
     study.conclude("noise-threshold-as-predicted", treated=flips["noise 0.3"], control=flips["noise 0.1"])
 
     config = points["noise 0.3"]

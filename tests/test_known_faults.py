@@ -260,16 +260,18 @@ def test_f17_entropy_and_surprisal_are_two_quantities():
 
 
 def coin_flips(graph, seeds, group=8, prompts=4):
-    """Choices of a policy that tosses coins, [K, S, G * Q]."""
+    """Actions and nodes of a policy that tosses coins, [2, K, S, G * Q]."""
     policy = tables(graph, np.zeros((len(seeds), len(graph.free_names))))
     streams = BlockStream(seeds, "f28/question"), BlockStream(seeds, "f28/turn")
-    return draw(Sampler(graph), policy, streams, 0, prompts, group).choice
+    sampler = Sampler(graph)
+    sample = draw(sampler, policy, streams, 0, prompts, group)
+    return np.stack([sampler.actions(sample), sampler.nodes(sample)[1:]])
 
 
 def test_f28_every_sample_of_a_group_has_a_stream_of_its_own(tiny):
     u = uniforms(0, "f28/turn", 0, (2, 2, 8, 4))
     assert len({u[:, :, g, q].tobytes() for g in range(8) for q in range(4)}) == 32
-    flips = coin_flips(tiny.compiled(), tuple(range(50))).reshape(2, 50, 8, 4)
+    flips = coin_flips(tiny.compiled(), tuple(range(50)))[0].reshape(2, 50, 8, 4)
     kinds_of_group = {tuple(flips[:, s, :, q].ravel()) for s in range(50) for q in range(4)}
     assert all(len(set(zip(*np.array(k).reshape(2, 8), strict=True))) > 1 for k in kinds_of_group)
     one_seed_per_group = np.repeat(u[:, :, :1], 8, axis=2)  # wrong: the group samples one rollout eight times
@@ -280,7 +282,7 @@ def test_f28_neither_the_order_nor_the_number_of_workers_changes_a_sample(tiny):
     graph = tiny.compiled()
     together = coin_flips(graph, (0, 1, 2, 3))
     for order in ((3, 1, 0, 2), (2,), (1, 3)):
-        assert np.array_equal(coin_flips(graph, order), together[:, list(order)])
+        assert np.array_equal(coin_flips(graph, order), together[:, :, list(order)])
     shared = np.random.default_rng(0)  # wrong: one generator, read in the order of completion
     in_order = {s: shared.random(4).tobytes() for s in (0, 1)}
     shared = np.random.default_rng(0)

@@ -26,15 +26,14 @@ class Lookup:
     """Where each turn of a batch stands in a table by seed and choice."""
 
     index: Index
-    """seed * choices + choice, [K, S, N]."""
+    """Choice of every turn, numbered through the seeds, [K, S, N]."""
     decisions: Decisions
     """What each choice is to the policy."""
 
     @classmethod
     def of(cls, sample: Sample, decisions: Decisions) -> "Lookup":
         """Return the lookup of a batch."""
-        seeds = sample.choice.shape[1]
-        return cls(sample.choice + (np.arange(seeds) * decisions.choices)[:, None], decisions)
+        return cls(sample.choice, decisions)
 
     def gather(self, table: F64) -> F64:
         """Return ``table[seed, context, action]`` of every turn, 0 once the episode is over, [K, S, N]."""
@@ -55,7 +54,6 @@ class Lookup:
         """
         K, S, _ = self.index.shape
         width = self.decisions.choices
-        by_turn = self.index + (np.arange(K) * (S * width))[:, None, None]
-        counts = np.bincount(by_turn.ravel(), minlength=K * S * width).reshape(K, S, width).astype(np.float64)
-        by_decision = self.decisions.sum(counts).transpose(1, 0, 2)
+        counts = np.stack([np.bincount(turn.ravel(), minlength=S * width).reshape(S, width) for turn in self.index])
+        by_decision = self.decisions.sum(counts.astype(np.float64)).transpose(1, 0, 2)
         return by_decision[..., :-2].reshape(S, K, *shape[1:]), by_decision[..., -2]

@@ -83,7 +83,7 @@ def rule_batch(sampler: Sampler, sample: Sample, lookup: Lookup, policy: PolicyT
     lengths = None
     if unit == "token":
         per_choice = np.repeat(sampler.graph.generated, sampler.kinds_of_question, 0).ravel().astype(float)
-        lengths = as_record(per_choice.take(sample.choice), Q, G)
+        lengths = as_record(per_choice.take(sample.choice % len(per_choice)), Q, G)
     mask = as_record(sampler.running(sample), Q, G)
     return Batch(sample.reward, mask, as_record(lookup.gather(policy.log_probability), Q, G), lengths=lengths)
 

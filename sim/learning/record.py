@@ -45,8 +45,9 @@ def to_rollouts(
         return np.ascontiguousarray(as_record(x, Q, G)[row])
 
     mask = of_seed(sampler.running(sample))
-    node = of_seed(sample.place[:-1]) // sampler.kinds_of_question
-    end = (sample.place[-1, row] // sampler.kinds_of_question).reshape(G, Q).T
+    nodes = sampler.nodes(sample)
+    node = of_seed(nodes[:-1])
+    end = nodes[-1, row].reshape(G, Q).T
     action = of_seed(sampler.actions(sample))
     outcome_of_end = np.where(g.solved, Outcome.SOLVED, Outcome.WRONG)
     outcome_of_end[: g.states] = Outcome.TURN_LIMIT
@@ -61,7 +62,7 @@ def to_rollouts(
             context=np.where(mask, context, -1),
             state_id=np.where(mask, node, -1),
             generated=np.where(mask, g.generated[node, action], 0),
-            observed=np.where(mask, _observed(sampler, sample, row, node, action), 0),
+            observed=np.where(mask, _observed(sampler, of_seed(nodes[1:]), node, action), 0),
             logp_behaviour=behaviour,
             logp_proximal=proximal,
             logp_reference=np.where(mask, reference, 0.0),
@@ -73,10 +74,8 @@ def to_rollouts(
     )
 
 
-def _observed(sampler: Sampler, sample: Sample, row: int, node: np.ndarray, action: np.ndarray) -> np.ndarray:
+def _observed(sampler: Sampler, after: np.ndarray, node: np.ndarray, action: np.ndarray) -> np.ndarray:
     """Return the tokens observed at each turn: those of the outcome that led to where the next turn starts."""
     g = sampler.graph
-    _, Q, G = sample.reward.shape
-    after = np.ascontiguousarray(as_record(sample.place[1:], Q, G)[row]) // sampler.kinds_of_question
     led_there = g.target[node, action] == after[..., None]
     return np.take_along_axis(g.observed[node, action], led_there.argmax(-1)[..., None], -1)[..., 0]

@@ -5,8 +5,9 @@ arms whose episodes end at different turns keep using the same numbers. Arrays a
 that sums over a group run along the questions, which is what a processor does well), and are shown as the record's
 [S, Q, G, K].
 
-A *place* is node * H + kind; a *choice* is place * A + action. Terminals come after the states, so an episode is running
-exactly if its place is below states * H.
+A *place* is node * H + kind, a *choice* is place * A + action; seed s of a block counts its places and choices from s
+times their number on, so that one table serves all seeds. Terminals come after the states, so an episode is running
+exactly if its place is below states * H (within its seed).
 """
 
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class Sampler:
         self._next = (target * H + np.arange(H)[:, None, None]).reshape(-1)
         self._reward = np.repeat(graph.reward, H)
         self._solved = np.repeat(graph.solved, H)
+        self._block: tuple[Index, F32, Index] = np.empty((0, 1), np.intp), self._outcome, self._next
         self._context = np.repeat(np.where(graph.context >= 0, graph.context, len(graph.contexts)), H)
 
     @property
@@ -112,39 +114,50 @@ class Sampler:
         S, K, _, G, Q = uniform.shape
         A, N = len(self.graph.actions), Q * G
         u = uniform.reshape(S, K, 2, N)
-        thresholds, offset = self._action_thresholds(probability)
+        thresholds = self._action_thresholds(probability)
+        first, outcomes, following = self._of_block(S)
         place, choice = np.empty((K + 1, S, N), np.intp), np.empty((K, S, N), np.intp)
-        place[0] = np.tile(self._start[kind], (1, G))
+        place[0] = np.tile(self._start[kind] + first, (1, G))
         for t in range(K):
-            here = place[t] + offset
             code = np.multiply(place[t], A, out=choice[t])
             for threshold in thresholds:
-                code += u[:, t, 0] >= threshold.take(here)
+                code += u[:, t, 0] >= threshold.take(place[t])
             outcome = code * self._outcomes
-            for threshold in self._outcome:
+            for threshold in outcomes:
                 outcome += u[:, t, 1] >= threshold.take(code)
-            self._next.take(outcome, out=place[t + 1], mode="clip")
-        return Sample(place, choice, self._grouped(self._reward.take(place[K]), G, Q), kind)
+            following.take(outcome, out=place[t + 1], mode="clip")
+        return Sample(place, choice, self._grouped(self._reward.take(place[K] - first), G, Q), kind)
+
+    def _of_block(self, seeds: int) -> tuple[Index, F32, Index]:
+        """Return the first place of each seed, [S, 1], and the outcome tables repeated for every seed."""
+        if len(self._block[0]) != seeds:
+            first = (np.arange(seeds) * len(self._context))[:, None]
+            following = (first[:, :, None] + self._next.reshape(-1, self._outcomes)).reshape(-1)
+            self._block = first, np.tile(self._outcome, seeds), following
+        return self._block
 
     @staticmethod
     def _grouped(x: F64, G: int, Q: int) -> F64:
         """Return [S, G * Q] as [S, Q, G], laid out with the group first: sums over a group then run along all questions."""
         return np.ascontiguousarray(x.reshape(-1, G, Q).transpose(1, 0, 2)).transpose(1, 2, 0)
 
-    def _action_thresholds(self, probability: F64) -> tuple[F32, Index]:
-        """Return P(action <= a) by seed and place, [A - 1, S * N * H], and each seed's offset into it, [S, 1]."""
+    def _action_thresholds(self, probability: F64) -> F32:
+        """Return P(action <= a) by place, [A - 1, S * N * H]."""
         S, C, A = probability.shape
         cumulative = np.ones((S, C + 1, A - 1), np.float32)
         cumulative[:, :C] = np.minimum(np.cumsum(probability, -1)[..., :-1], 1.0)
         by_place = cumulative[:, self._context]
-        width = by_place.shape[1]
-        return np.ascontiguousarray(np.moveaxis(by_place, -1, 0).reshape(A - 1, S * width)), (np.arange(S) * width)[
-            :, None
-        ]
+        return np.ascontiguousarray(np.moveaxis(by_place, -1, 0).reshape(A - 1, S * len(self._context)))
 
     def running(self, sample: Sample) -> NDArray[np.bool_]:
         """Return whether a turn takes place, [K, S, N]."""
-        return sample.place[:-1] < self.running_below
+        first, _, _ = self._of_block(sample.place.shape[1])
+        return sample.place[:-1] < first + self.running_below
+
+    def nodes(self, sample: Sample) -> Index:
+        """Return the node before each turn and at the end, [K + 1, S, N]."""
+        first, _, _ = self._of_block(sample.place.shape[1])
+        return (sample.place - first) // self.kinds_of_question
 
     def actions(self, sample: Sample) -> Index:
         """Return the action of each turn, [K, S, N]; 0 once the episode is over."""
@@ -152,8 +165,10 @@ class Sampler:
 
     def solved_at_end(self, sample: Sample) -> NDArray[np.bool_]:
         """Return whether each rollout ended solved, [S, N]."""
-        return self._solved.take(sample.place[-1])
+        first, _, _ = self._of_block(sample.place.shape[1])
+        return self._solved.take(sample.place[-1] - first)
 
     def solved(self, sample: Sample) -> NDArray[np.bool_]:
         """Return whether each rollout is solved by the end of each turn, [K, S, N]."""
-        return self._solved.take(sample.place[1:])
+        first, _, _ = self._of_block(sample.place.shape[1])
+        return self._solved.take(sample.place[1:] - first)

@@ -54,12 +54,14 @@ class BlockStream:
         state["has_uint32"] = 0
         self._bits.state = state
 
-    def uniforms(self, step: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def uniforms(
+        self, step: int, shape: tuple[int, ...], out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
         """Return uniforms on [0, 1), shape [seeds, *shape], float32: multiples of 2**-24, enough for a choice.
 
         An event of probability p < 2**-24 = 6e-8 is drawn with probability 2**-24 at most; no study looks there.
         """
-        block = np.empty((len(self.seeds), *shape), np.float32)
+        block = np.empty((len(self.seeds), *shape), np.float32) if out is None else out
         for row, seed in zip(block, self.seeds, strict=True):
             self._aim(seed, step)
             self._generator.random(out=row, dtype=np.float32)

@@ -11,7 +11,7 @@ from studies.kit.executors import Executor, Run, SweepError, Task, inline
 
 __all__ = ["BLOCK", "sweep"]
 
-BLOCK = 8
+BLOCK = 32
 """Seeds trained together; the loop is vectorised over them, and one seed's bits do not depend on its company."""
 
 Progress = Callable[[str, int, int], None]

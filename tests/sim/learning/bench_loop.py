@@ -48,17 +48,32 @@ def bench_seed_step(benchmark, preset):
 
 SCALE = """
 import json, resource, sys, time
+from pathlib import Path
 from sim.learning.loop import train
 from sim.learning.presets import drive
 from sim.records.config import replace
-unit = 1 if sys.platform == "darwin" else 1024
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-began = time.process_time()
-runs = train(replace(drive(), {"steps": 500}), tuple(range(1000)), study="bench")
+from sim.records.rng import BlockStream
+
+def peak():  # bytes; the kernel's high-water mark of this program (getrusage would count the one that started it)
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+seeds, part = tuple(range(1000)), 20
+before, began = peak(), time.process_time()
+runs = train(replace(drive(), {"steps": 500}), seeds, study="bench")
 cpu = time.process_time() - began
 table = sum(column.nbytes for column in runs.columns.values())
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-print(json.dumps({"cpu_s": cpu, "beyond_table_gib": (peak - before - table) / 2**30, "table_gib": table / 2**30}))
+beyond = peak() - before - table
+began = time.process_time()
+for first in range(0, 1000, 32):
+    question = BlockStream(seeds[first : first + 32], "bench/question")
+    turn = BlockStream(seeds[first : first + 32], "bench/turn")
+    for step in range(500 // part):
+        question.uniforms(step, (128,)), turn.uniforms(step, (4, 2, 8, 128))
+draws = part * (time.process_time() - began)
+print(json.dumps({"cpu_s": cpu, "draws_alone_cpu_s": draws, "beyond_table_gib": beyond / 2**30, "table_gib": table / 2**30}))
 """
 
 

@@ -169,7 +169,7 @@ def test_autograd_gives_the_simulators_gradient(off_policy):
     log_p = torch.log_softmax(logits.index_put(tuple(as_torch(graph.free_context, graph.free_action)), leaf), -1)
     # [K, N] of contexts and actions, as [1, Q, G, K]; episodes that are over point at context 0 and are masked
     action = sampler.actions(sample)[:, 0]
-    context = np.maximum(graph.context[sample.place[:-1, 0] // len(graph.share)], 0)
+    context = np.maximum(graph.context[sampler.nodes(sample)[:-1, 0]], 0)
     context, action = (x.reshape(-1, 1, 4, 8).transpose(1, 3, 2, 0) for x in (context, action))
     offered = torch.from_numpy(graph.offered)
     safe = torch.where(offered, log_p, 0.0)

@@ -21,9 +21,9 @@ def batch(name, seeds, z=None):
     kind = sampler.kinds(BlockStream(seeds, "lookup/question").uniforms(0, (Q,)))
     uniform = BlockStream(seeds, "lookup/turn").uniforms(0, (graph.turns, 2, G, Q))
     sample = sampler(tables(graph, z).probability, kind, uniform)
-    H, action = len(graph.share), sampler.actions(sample)
+    node, action = sampler.nodes(sample), sampler.actions(sample)
     turns = [
-        (s, n % Q, n // Q, k, graph.context[sample.place[k, s, n] // H], action[k, s, n])
+        (s, n % Q, n // Q, k, graph.context[node[k, s, n]], action[k, s, n])
         for k, s, n in zip(*np.nonzero(sampler.running(sample)), strict=True)
     ]
     return graph, sampler, sample, Lookup.of(sample, sampler.decisions), turns

@@ -58,10 +58,10 @@ def scalar_sum(name, z, reference, sample, coefficient):
     """sum over visited decisions of coefficient x scalar, [S], with the visits held fixed; in plain loops."""
     pi, log_pi, log_ref = POLICY.tables(z).probability, POLICY.tables(z).log_probability, reference.log_probability
     S, Q = coefficient.shape[:2]
-    running, action = SAMPLER.running(sample), SAMPLER.actions(sample)
+    running, action, node = SAMPLER.running(sample), SAMPLER.actions(sample), SAMPLER.nodes(sample)
     total = np.zeros(S)
     for k, s, n in zip(*np.nonzero(running), strict=True):
-        c, a = GRAPH.context[sample.place[k, s, n] // len(GRAPH.share)], action[k, s, n]
+        c, a = GRAPH.context[node[k, s, n]], action[k, s, n]
         p, logs = pi[s, c], log_pi[s, c]
         value = {"logp": logs[a], "entropy": -(p * logs).sum(), ("kl", "ref"): (p * (logs - log_ref[s, c])).sum()}[name]
         total[s] += coefficient[s, n % Q, n // Q, k] * value

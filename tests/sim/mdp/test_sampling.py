@@ -24,17 +24,19 @@ def decoded(sampler, sample):
     """Yield (seed, question, member, [(kind, node, action)] while it runs, last node) of every rollout."""
     H, running, action = len(sampler.graph.share), sampler.running(sample), sampler.actions(sample)
     Q = sample.kind.shape[1]
+    node = sampler.nodes(sample)
     for s, i in np.ndindex(sample.place.shape[1:]):
         turns = int(running[:, s, i].sum())
         assert running[:turns, s, i].all()  # an episode that is over stays so
-        steps = [(*divmod(int(sample.place[t, s, i]), H)[::-1], int(action[t, s, i])) for t in range(turns)]
-        yield s, i % Q, i // Q, steps, int(sample.place[-1, s, i]) // H
+        kind = [int(sample.place[t, s, i]) % H for t in range(turns)]
+        steps = [(kind[t], int(node[t, s, i]), int(action[t, s, i])) for t in range(turns)]
+        yield s, i % Q, i // Q, steps, int(node[-1, s, i])
 
 
 def decisions(sampler, sample):
     """context * A + action of every turn that takes place, [K, S, N]; C * A once solved, C * A + 1 once over otherwise."""
     graph = sampler.graph
-    context = graph.context[sample.place[:-1] // len(graph.share)]
+    context = graph.context[sampler.nodes(sample)[:-1]]
     before = np.concatenate([np.zeros_like(sampler.solved(sample)[:1]), sampler.solved(sample)[:-1]])
     over = graph.offered.size + ~before
     return np.where(sampler.running(sample), context * len(graph.actions) + sampler.actions(sample), over)
@@ -148,7 +150,8 @@ def test_a_policy_does_not_depend_on_its_company(seed, name):
     z = np.random.default_rng(seed).normal(size=len(graph.free_names))
     _, block = play(graph, z, S=3, seed=seed)
     _, alone = play(graph, z, S=1, seed=seed + 2)
-    assert np.array_equal(block.choice[:, 2], alone.choice[:, 0])
+    choices = len(graph.context) * len(graph.share) * len(graph.actions)
+    assert np.array_equal(block.choice[:, 2] - 2 * choices, alone.choice[:, 0])
     assert np.array_equal(block.reward[2], alone.reward[0])
     assert np.array_equal(block.kind[2], alone.kind[0])
 
