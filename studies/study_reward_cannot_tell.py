@@ -38,7 +38,7 @@ GUESSER = (("start/answer", 0.74), ("fresh/answer", 4.85), ("failed/answer", -2.
 )
 @claim(
     "behaviour-tells-two-workflows",
-    says="The share of searches at the first turn of a batch tells a search-first policy from a guess-first one of equal value.",
+    says="The share of searches at the first turn of a batch tells apart two workflows that reward does not.",
     kind=rank(),
     region=above(0.95),
     predicts=Prediction(1.0, source="first-turn search shares .98 and .32"),
