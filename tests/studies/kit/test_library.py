@@ -27,7 +27,6 @@ def test_a_broken_study_is_named(tmp_path):
         claims_in(tmp_path)
 
 
-@pytest.mark.skip(reason="turned on once every claim has run on three sets of fresh seeds")
 def test_every_claim_has_held_on_three_sets_of_fresh_seeds():
     short = []
     for claim in claims_in():
