@@ -15,7 +15,8 @@ def main() -> None:
     """Train 32 seeds under a push of 34 steps and draw them beside the published table."""
     config = replace(drive(), {"drive.duration": 34, "steps": 200, "evaluation": Evaluation()})
     runs = train(config, tuple(range(32)), study="tabular_never_flips")
-    figure = flip(runs, SEED_A, (20, 54), "A push flips the first decision in twenty updates; the return takes it back")
+    title = "A push flips the first decision in about twenty updates; the return takes it back"
+    figure = flip(runs, SEED_A, (20, 54), title)
     text = svg(figure).replace("<svg ", '<svg style="background: white" ', 1)
     Path(__file__).with_name("flip.svg").write_text(text + "\n", encoding="utf-8")
 

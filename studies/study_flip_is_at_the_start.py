@@ -17,7 +17,7 @@ from sim.mdp.calibration import POLICY, fit, model_table, simulate
 from sim.mdp.published import SEED_A
 from studies.kit import Prediction, above, below, bootstrap, claim, figures, identity
 
-REPLICATES = 100
+REPLICATES, QUESTIONS = 100, 128  # questions a checkpoint: what the table rests on
 
 
 @claim(
@@ -48,8 +48,13 @@ def study_start_only(study):
     best = fit(SEED_A)
     change = _changes(best)
     sampled = _replicates(study, best, study.name)
-    study.conclude("table-flip-changes-the-start", value=change[0], replicates=sampled[:, 0])
-    study.conclude("table-flip-spares-the-other-contexts", value=change[1:].max(), replicates=sampled[:, 1:].max(1))
+    study.conclude("table-flip-changes-the-start", value=change[0], replicates=sampled[:, 0], units=QUESTIONS)
+    study.conclude(
+        "table-flip-spares-the-other-contexts",
+        value=change[1:].max(),
+        replicates=sampled[:, 1:].max(1),
+        units=QUESTIONS,
+    )
     moved = _with_other_contexts_moved(best)
     table = simulate(moved, (study.seeds()[0],), stream=f"{study.name}/control")[0]
     study.control(

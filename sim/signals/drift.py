@@ -33,7 +33,8 @@ def trajectory_kl(kl: F64, visits: F64) -> F64:
     """Return the KL of a whole trajectory's decisions, nats, [...]: sum_c visits_c KL_c.
 
     The chain rule: the KL of two trajectory distributions is the expected sum of the KLs of the decisions met, under the
-    first policy. `visits` is the mean number of times a rollout is in context c, [..., C].
+    first policy. `visits` is the mean number of times a rollout is in context c, [..., C]. Visits of another policy give
+    the KL along *its* trajectories: the training loop passes those of the policy that sampled, which a lag sets apart.
     """
     result: F64 = (kl * visits).sum(-1)
     return result

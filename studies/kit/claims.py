@@ -9,12 +9,12 @@ import pytest
 
 from studies.kit.estimate import Kind
 from studies.kit.regions import Region
-from studies.kit.words import near
+from studies.kit.words import near, number
 
 if TYPE_CHECKING:
     from studies.kit.exact import Identity
 
-__all__ = ["EXPECTATIONS", "RUNGS", "Claim", "ClaimError", "Control", "Prediction", "at", "claim"]
+__all__ = ["EXPECTATIONS", "RUNGS", "Claim", "ClaimError", "Control", "Prediction", "at", "check_region", "claim"]
 
 RUNGS = ("sim", "minimodel", "fullscale")
 """The rungs of the ladder, from the bottom."""
@@ -223,6 +223,19 @@ def _target(id: str, kind: Any, region: Any, predicts: Any) -> tuple[Kind, Any]:
     raise ClaimError(f"claim {id!r} needs region=, such as above(0) or within(-1, 1)")
 
 
+def check_region(what: str, kind: Kind, region: Region) -> None:
+    """Refuse a region with an end that the kind's number cannot reach, or one that holds none of its values."""
+    least, most = kind.bounds
+    for end in region.boundaries:
+        none_left = (end == least and region.high == end) or (end == most and region.low == end)
+        if not least <= end <= most or (none_left and not region.closed):
+            span = f"from {number(least)} to {number(most)}" if most < float("inf") else f"{number(least)} or more"
+            raise ClaimError(
+                f"{what}: region {region.words} for kind={kind.name}, whose values run {span}: put the end inside that "
+                "range, or use the kind that the number is of, such as mean() or median()"
+            )
+
+
 def _check_at(made: Claim, rung: str) -> None:
     for name in ("region", "seeds", "expect", "predicts"):
         value = getattr(made, name)
@@ -230,6 +243,7 @@ def _check_at(made: Claim, rung: str) -> None:
             raise ClaimError(f"claim {made.id!r}: {name}= is given by rung but says nothing about {rung!r}")
     if not isinstance(made.region_at(rung), Region):
         raise ClaimError(f"claim {made.id!r}: region={made.region!r} is not a region; use above, below or within")
+    check_region(f"claim {made.id!r}", made.kind, made.region_at(rung))
     expect = made.expect_at(rung)
     if expect is not None and expect not in EXPECTATIONS:
         raise ClaimError(f"claim {made.id!r}: expect={expect!r} cannot be on record; {near(str(expect), EXPECTATIONS)}")

@@ -3,22 +3,27 @@
 Each command is thin: studies run under pytest, and ``metastable run`` only spells the call.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from studies import FOLDER
 
 if TYPE_CHECKING:
+    from studies.kit.claims import Claim
     from studies.kit.records import Record
 
 __all__ = ["COMMANDS", "main"]
 
 Rung = Literal["sim", "minimodel", "fullscale"]
+_ClaimId = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CLAIM")]
+_ClaimIds = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[CLAIM ...]")]
+_BROKEN_PIPE = 141  # as a shell reports a program ended by SIGPIPE
 
 
 class CommandError(Exception):
@@ -32,12 +37,7 @@ def list_claims(rung: Rung | None = None, folder: Path = FOLDER) -> int:
         rung: List only the claims made at this rung.
         folder: Folder of the studies.
     """
-    from studies.kit.library import claims_in
-
-    try:
-        found = claims_in(folder)
-    except ImportError as error:
-        raise CommandError(str(error)) from error
+    found = _stated(folder)
     claims = [claim for claim in found if rung is None or rung in claim.rungs]
     for claim in claims:
         at = rung or claim.rungs[0]
@@ -49,7 +49,7 @@ def list_claims(rung: Rung | None = None, folder: Path = FOLDER) -> int:
 
 
 def run(
-    claims: tyro.conf.Positional[tuple[str, ...]] = (),
+    claims: _ClaimIds = (),
     rung: Rung = "sim",
     seeds: str | None = None,
     all: bool = False,  # noqa: A002 -- the option of the plugin
@@ -68,9 +68,11 @@ def run(
     """
     from studies.kit.family import declared
 
-    known = declared(folder)
+    known = declared(_there(folder))
     for claim in claims:
         _known(claim, known)
+        if rung not in known[claim]:
+            raise CommandError(f"claim {claim!r} is not made at {rung}; rungs: {', '.join(known[claim])}")
     options = ["--rung", rung, *(["--seeds", seeds] if seeds else [])]
     options += ["--all"] * all + ["--record"] * record
     if claims:
@@ -79,8 +81,8 @@ def run(
     return subprocess.call([sys.executable, "-m", "pytest", str(folder), *options])
 
 
-def show(claim: tyro.conf.Positional[str], folder: Path = FOLDER) -> int:
-    """Show what is on record for a claim, in words.
+def show(claim: _ClaimId, folder: Path = FOLDER) -> int:
+    """Show what is on record for a claim, in words; without a record, what the claim says.
 
     Args:
         claim: Id of the claim, as ``metastable list`` prints it.
@@ -89,20 +91,21 @@ def show(claim: tyro.conf.Positional[str], folder: Path = FOLDER) -> int:
     from studies.kit.family import declared
     from studies.kit.records import records
 
-    found = records(folder / "records")
+    found = records(_there(folder) / "records")
     _known(claim, {**declared(folder), **found})
     if claim not in found:
-        raise CommandError(f"claim {claim!r} is not on record yet: metastable run {claim} --record")
+        _say("\n".join(_unrecorded(next(stated for stated in _stated(folder) if stated.id == claim))))
+        return 0
     for rung, entry in found[claim].items():
         _say("\n".join(_words(rung, entry)))
     return 0
 
 
-def draw(world: tyro.conf.Positional[str]) -> int:
+def draw(world: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")]) -> int:
     """Draw the tool graph of a world as text.
 
     Args:
-        world: Name of a preset, such as ``seed-a``.
+        world: One of seed-a, seed-a-final, verify, read-more.
     """
     from sim.mdp import worlds
     from studies.kit.words import near
@@ -118,17 +121,40 @@ COMMANDS: dict[str, Callable[..., int]] = {"list": list_claims, "run": run, "sho
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit status: 0, that of pytest, or 2 for a request that cannot be met."""
+    """Run a command and return its exit status: 0, that of pytest, or 2 for a request that cannot be met.
+
+    A reader that stops early, as in ``metastable list | head``, ends it quietly with 141.
+    """
     description = "A testbed for the training dynamics of agentic reinforcement learning."
     try:
-        return int(
+        status = int(
             tyro.extras.subcommand_cli_from_dict(
                 COMMANDS, prog="metastable", description=description, args=arguments, sort_subcommands=False
             )
         )
+        sys.stdout.flush()  # here, where a closed pipe can still be met, rather than as the interpreter exits
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
     except CommandError as error:
         sys.stderr.write(f"metastable: {error}\n")
         return 2
+    return status
+
+
+def _there(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise CommandError(f"no folder {str(folder)!r}: give the one that holds study_*.py with --folder")
+    return folder
+
+
+def _stated(folder: Path) -> "list[Claim]":
+    from studies.kit.library import claims_in
+
+    try:
+        return claims_in(_there(folder))
+    except ImportError as error:
+        raise CommandError(str(error)) from error
 
 
 def _known(claim: str, known: Iterable[str]) -> None:
@@ -136,6 +162,25 @@ def _known(claim: str, known: Iterable[str]) -> None:
 
     if claim not in known:
         raise CommandError(f"no claim {claim!r}; {near(claim, known)}")
+
+
+def _unrecorded(claim: "Claim") -> list[str]:
+    """Put a claim without a record into words."""
+    from studies.kit.words import number
+
+    lines = [claim.says]
+    for rung in claim.rungs:
+        foreseen = claim.predicts_at(rung)
+        predicted = "nothing"
+        if foreseen is not None:
+            predicted = f"{number(foreseen.value)} {claim.unit} ({foreseen.source or 'no source given'})"
+        lines += [
+            f"{rung}: not on record",
+            f"  needed     {claim.region_at(rung).words}  ({claim.kind.sentence})",
+            f"  predicted  {predicted}",
+            f"  expected   {claim.expect_at(rung) or 'no verdict stated'}",
+        ]
+    return [*lines, f"  to record  metastable run {claim.id} --record"]
 
 
 def _words(rung: str, entry: "Record") -> list[str]:

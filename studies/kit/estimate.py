@@ -31,6 +31,9 @@ class Estimate:
     """Whether chance enters at all; an identity has neither p nor seeds still needed."""
     log: bool = False
     """Whether distances are to be measured on a log scale."""
+    regrown: Callable[[int, float], tuple[float, float]] | None = None
+    """Interval (units, alpha) at another number of units, were the effect the same; ``None`` where the distance to an
+    end shrinks as one over the root of the units."""
 
 
 class Kind(Protocol):
@@ -47,6 +50,10 @@ class Kind(Protocol):
     @property
     def exact(self) -> bool:
         """Whether the number is computed rather than sampled, so that seeds play no part."""
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Least and greatest value the number can take; an end may be infinite."""
 
     @property
     def estimate(self) -> Callable[..., Estimate]:

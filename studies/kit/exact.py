@@ -1,5 +1,6 @@
 """Exact kinds: an identity with a tolerance, and the agreement of two computations. No interval, no seeds."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ class Identity:
     """The value it must have; the claim's prediction when left out; unused where the claim names a region."""
     name: ClassVar[str] = "identity"
     exact: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
 
     @property
     def sentence(self) -> str:
@@ -67,6 +69,7 @@ class Agreement:
     """Whether a deviation is divided by the size of the reference."""
     name: ClassVar[str] = "agreement"
     exact: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     @property
     def sentence(self) -> str:

@@ -120,11 +120,12 @@ def bands(
             when = onset.get(label) if isinstance(onset, Mapping) else onset if index == 0 else None
             if when is not None and np.isfinite(when):
                 ax.axvline(when, color=colour if isinstance(onset, Mapping) else "#555555", linestyle="--", linewidth=1)
-        ax.set_xlabel("optimiser step (line: mean over seeds; band: 10-90 % of seeds)")
+        ax.set_xlabel("optimiser step")
         ax.set_ylabel(ylabel or column)
         if limits is not None:
             ax.set_ylim(*limits)
-        ax.legend()
+        # In the legend rather than the label: it must fit a panel of half the width.
+        ax.legend(title="line: mean; band: 10-90 % of seeds", title_fontsize=8, alignment="left")
     return made
 
 

@@ -40,8 +40,10 @@ class ControlFinding:
     def words(self) -> str:
         """The control in a line."""
         outcome = "as said" if self.verdict == "supported" else f"NOT as said ({self.reason or self.verdict})"
-        ends = interval(self.low, self.high)
-        return f"{self.label}: {number(self.effect)} {ends}, must be {self.region}, n={self.n}: {outcome}"
+        computed = self.n == 1  # no sampled kind has a single unit
+        ends = "" if computed and self.low == self.high else f" {interval(self.low, self.high)}"
+        units = "" if computed else f", n={self.n}"
+        return f"{self.label}: {number(self.effect)}{ends.rstrip()}, must be {self.region}{units}: {outcome}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Finding:
     verdict: str
     """``supported``, ``refuted``, ``undecided`` or ``no verdict``."""
     status: str
-    """Against the record: ``on record``, ``contradicted``, ``weakened``, ``strengthened``, ``new``."""
+    """Against the record: ``on record``, ``as expected`` (there is none yet), ``contradicted``, ``weakened``,
+    ``strengthened``, ``new``."""
     fails: bool
     """Whether the study fails because of the status."""
     reason: str
@@ -146,7 +149,8 @@ class Finding:
         if self.effect is None:
             return "-"
         effect = "beyond the run" if math.isinf(self.effect) else number(self.effect)
-        ends = "" if self.low == self.high else interval(self.low, self.high)
+        exact = self.kind in ("identity", "agreement")  # computed: an interval only where a tolerance gives it width
+        ends = "" if exact and self.low == self.high else interval(self.low, self.high)
         return f"{effect} {ends}".rstrip()
 
     @property

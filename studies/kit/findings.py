@@ -21,6 +21,7 @@ def build(
     rung: str,
     seeds: range,
     here: bool,
+    recorded: bool,
     controls: Sequence[ControlFinding],
     ended: bool,
     error: str,
@@ -36,7 +37,7 @@ def build(
     spoilt = _spoilt(claim, judged, controls, ended, error)
     verdict = "no verdict" if spoilt or judged is None else judged.verdict
     same_seeds = seeds.start == 0 and len(seeds) == claim.seeds_at(rung)
-    stands = standing(verdict, expect, same_seeds=same_seeds, here=here)
+    stands = standing(verdict, expect, same_seeds=same_seeds, here=here, recorded=recorded)
     if spoilt:
         stands = Standing(stands.status, fails=True, reason=spoilt)
     low, high = (judged.low, judged.high) if judged else (None, None)

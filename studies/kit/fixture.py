@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from studies.kit.claims import Claim, Control
+from studies.kit.claims import Claim, Control, check_region
 from studies.kit.estimate import Estimate, Kind
 from studies.kit.exhibits import Exhibit
 from studies.kit.family import file_fingerprint
@@ -16,7 +16,7 @@ from studies.kit.finding import ControlFinding, Finding
 from studies.kit.findings import build
 from studies.kit.records import load, place
 from studies.kit.regions import Region
-from studies.kit.samples import DataError
+from studies.kit.samples import DataError, one_a_seed
 from studies.kit.seeds import Seeds
 from studies.kit.verdict import Judgement, judge
 from studies.kit.words import near
@@ -114,7 +114,8 @@ class Study:
         """Hold the data against a claim and return the finding so far (controls may still come).
 
         ``data`` are those of the claim's kind. ``moved`` [n] says at which seeds the learner changed at all; if it did
-        at none there is no verdict. Returns ``None`` for a claim of this study that is not made at this rung.
+        at none there is no verdict. DataError where a kind takes one entry a seed and their number is not that of the
+        claim's seeds. Returns ``None`` for a claim of this study that is not made at this rung.
         """
         if claim in self._elsewhere:
             return None
@@ -122,6 +123,7 @@ class Study:
         if claim in self._judged:
             raise DataError(f"claim {claim!r} is concluded twice: give all its data at once")
         estimate = _estimate(claim, stated.kind, data)
+        one_a_seed(claim, data, len(self.seeds(stated.seeds_at(self.rung))))
         if moved is not None:
             estimate = _moved(estimate, np.asarray(moved))
         self._judged[claim] = estimate, judge(estimate, stated.region_at(self.rung))
@@ -142,6 +144,7 @@ class Study:
         if region is None and label not in declared:
             raise DataError(f"control {label!r} of {claim!r} has no region=, and the claim declares none by that name")
         held = Control(label, declared[label].region if region is None else region)
+        check_region(f"{claim}, control {label}", kind or stated.kind, held.region)
         estimate = _estimate(f"{claim}, control {label}", kind or stated.kind, data)
         judged = judge(estimate, held.region)
         found = ControlFinding(
@@ -204,8 +207,9 @@ class Study:
         estimate, judged = self._judged.get(claim.id, (None, None))
         seeds = self.seeds(claim.seeds_at(self.rung))
         entry = load(self.path.parent / "records", claim.id, self.rung)
+        recorded = entry is not None and entry.finding is not None
         # Without a record there is no other place to put a lost verdict down to.
-        here = entry is None or entry.finding is None or dict(entry.place) == place(self.rung)
+        here = entry is None or not recorded or dict(entry.place) == place(self.rung)
         return build(
             claim,
             estimate,
@@ -214,6 +218,7 @@ class Study:
             rung=self.rung,
             seeds=seeds,
             here=here,
+            recorded=recorded,
             controls=tuple(self._controls[claim.id]),
             ended=ended,
             error=error,

@@ -70,11 +70,11 @@ def _shares(ax: Any, share: F64, pushed: tuple[int, int], marked: tuple[int, int
     ax.set_yticks([0, 0.5, 1])
     middle = (pushed[0] + pushed[1]) / 2
     words: dict[str, Any] = {"va": "top", "fontsize": 8.5, "color": "#444444"}
-    ax.text(middle, 1.2, "pushed towards\nguessing", ha="center", **words)
+    ax.text(middle, 1.2, "pushed", ha="center", **words)
     ax.text(pushed[1] + 7, 1.2, "guess, search, answer", **words)
     ax.text(len(steps) - 1, 1.2, "search, answer: by itself again", ha="right", **words)
     ax.set_ylabel(f"share that searches (n={share.shape[1]})")
-    ax.legend(ncols=2, loc="center right", bbox_to_anchor=(1.0, 0.66))
+    ax.legend(ncols=4, loc="lower left", bbox_to_anchor=(0.0, 0.99), borderaxespad=0.2)
     ax.tick_params(labelbottom=False)
 
 

@@ -57,8 +57,10 @@ def wilson(count: int, n: int, alpha: float = 0.05) -> tuple[float, float]:
     return (0.0 if count == 0 else max(0.0, centre - half)), (1.0 if count == n else min(1.0, centre + half))
 
 
-def clopper_pearson(count: int, n: int, alpha: float = 0.05) -> tuple[float, float]:
+def clopper_pearson(count: float, n: int, alpha: float = 0.05) -> tuple[float, float]:
     """Exact (beta) limits for a share: neither tail exceeds alpha / 2 at any p. Clopper and Pearson, 1934.
+
+    A count between two whole numbers gives limits between theirs; only planning asks for one.
 
     >>> [round(end, 4) for end in clopper_pearson(0, 64)]
     [0.0, 0.056]

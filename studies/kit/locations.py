@@ -30,6 +30,11 @@ class Mean:
     exact: ClassVar[bool] = False
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        """A ratio is positive; a difference is any number."""
+        return (0.0 if self.log else -math.inf), math.inf
+
+    @property
     def sentence(self) -> str:
         """What is estimated."""
         if self.log:
@@ -96,6 +101,7 @@ class Median:
 
     name: ClassVar[str] = "median"
     exact: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     sentence: ClassVar[str] = "median over seeds, interval from order statistics"
 
     def estimate(self, values: Any) -> Estimate:
@@ -118,6 +124,7 @@ class Time:
 
     name: ClassVar[str] = "time"
     exact: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
     sentence: ClassVar[str] = "median first passage, interval from order statistics, censored runs beyond their end"
 
     def estimate(self, times: Any, censored_at: Any) -> Estimate:

@@ -22,6 +22,7 @@ class Rank:
 
     name: ClassVar[str] = "rank"
     exact: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     sentence: ClassVar[str] = "area under the ROC curve, Newcombe's interval with a t quantile"
 
     def estimate(self, positive: Any, negative: Any, clusters: Any = None) -> Estimate:

@@ -21,6 +21,7 @@ class Bootstrap:
 
     name: ClassVar[str] = "bootstrap"
     exact: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     sentence: ClassVar[str] = "one estimate from all data, percentile interval over bootstrap replicates"
 
     def estimate(self, value: Any, replicates: Any, units: int | None = None) -> Estimate:

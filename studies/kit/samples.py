@@ -1,11 +1,22 @@
 """Checks of the data a study hands over: each refuses what a kind cannot serve, and says what would be served."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FEWEST_SEEDS", "DataError", "cluster_means", "not_binary", "outcomes", "paired", "same_length", "values"]
+__all__ = [
+    "FEWEST_SEEDS",
+    "DataError",
+    "cluster_means",
+    "not_binary",
+    "one_a_seed",
+    "outcomes",
+    "paired",
+    "same_length",
+    "values",
+]
 
 FEWEST_SEEDS = 6  # at 5 an exact sign-flip test cannot go below p = .0625, so no result could settle a claim
 
@@ -46,6 +57,22 @@ def _one_a_seed(name: str, array: NDArray[Any], fewest: int) -> NDArray[Any]:
     if len(array) < fewest:
         raise DataError(f"{name} has {len(array)} entries; this kind needs {fewest} or more: ask for more seeds")
     return array
+
+
+_BY_SEED = ("outcomes", "treated", "control", "arms", "differences", "values", "times")  # not the scores of rank()
+
+
+def one_a_seed(what: str, data: Mapping[str, Any], seeds: int) -> None:
+    """Refuse data of a claim that do not hold one entry a seed: several of one seed are not independent."""
+    for name in _BY_SEED:
+        given = data.get(name)
+        for dose, row in given.items() if isinstance(given, Mapping) else [("", given)]:
+            if row is not None and len(row) != seeds:
+                shown = f"{name}[{dose}]" if isinstance(given, Mapping) else name
+                raise DataError(
+                    f"{what}: {shown} has {len(row)} entries for {seeds} seeds; pass one a seed, or state the "
+                    "claim's seeds="
+                )
 
 
 def same_length(first: str, one: NDArray[Any], second: str, other: NDArray[Any]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from studies.kit import exhibits, registry
 from studies.kit.claims import RUNGS
 from studies.kit.exhibits import Exhibit
-from studies.kit.family import q_values
+from studies.kit.family import declared, q_values
 from studies.kit.finding import Finding
 from studies.kit.records import RecordError, append_fresh, record
 from studies.kit.registry import Registered, claims_of
@@ -51,6 +51,9 @@ class StudySession:
         self.recording: bool = config.getoption("record")
         if self.recording and self.seeds.n is not None:
             raise pytest.UsageError("--record keeps each claim's own seeds (or --seeds fresh): leave out --seeds N")
+        processes: int | None = config.getoption("processes")
+        if processes is not None and processes < 1:
+            raise pytest.UsageError(f"--processes {processes}: it takes 1 or more")
         self.start = Path(config.invocation_params.dir)
         self.report_dir = self.start / config.getoption("report")
         self.store_dir = self.start / config.getoption("store")
@@ -151,6 +154,11 @@ class StudySession:
     def folders(self) -> list[Path]:
         """The folders that hold the collected studies."""
         return [Path(folder) for folder in dict.fromkeys(item.folder for item in self.registered.values())]
+
+    def family(self) -> set[str]:
+        """The claims made at this rung: those declared in the folders and those collected."""
+        made = {claim for folder in self.folders() for claim, rungs in declared(folder).items() if self.rung in rungs}
+        return made | {item.claim for item in self.registered.values() if self.rung in item.rungs}
 
     def finish(self, reports: Iterable[Any]) -> list[Finding]:
         """Take findings and exhibits from the reports, fill in q over the registered family; in order of claim."""

@@ -26,14 +26,24 @@ class Rate:
 
     name: ClassVar[str] = "rate"
     exact: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     sentence: ClassVar[str] = "share of seeds, exact (Clopper-Pearson) limits"
 
     def estimate(self, outcomes: Any) -> Estimate:
         """Return count / n. Fit for any share."""
         happened = samples.outcomes("outcomes", outcomes)
         count, n = int(happened.sum()), len(happened)
+
+        def regrown(units: int, alpha: float) -> tuple[float, float]:
+            return clopper_pearson(units if count == n else count / n * units, units, alpha)
+
         return Estimate(
-            count / n, n, lambda alpha: clopper_pearson(count, n, alpha), "Clopper-Pearson", {"count": f"{count}/{n}"}
+            count / n,
+            n,
+            lambda alpha: clopper_pearson(count, n, alpha),
+            "Clopper-Pearson",
+            {"count": f"{count}/{n}"},
+            regrown=regrown,
         )
 
     def promises(self, n: int) -> float:
@@ -48,6 +58,7 @@ class RateDifference:
 
     name: ClassVar[str] = "rate difference"
     exact: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     sentence: ClassVar[str] = "difference of two shares paired by seed, Newcombe's interval with exact limits"
 
     def estimate(self, treated: Any, control: Any) -> Estimate:
@@ -74,6 +85,7 @@ class Trend:
 
     name: ClassVar[str] = "trend"
     exact: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     sentence: ClassVar[str] = "share at the highest dose minus share at the lowest, paired by seed; exact trend p"
 
     def estimate(self, arms: Mapping[float, Any]) -> Estimate:

@@ -15,7 +15,7 @@ from studies.kit.registry import Registered
 from studies.kit.session import FINDING, SESSION, StudySession
 from studies.kit.words import LETTERS, VERDICTS, number, probability
 
-__all__ = ["Line", "line", "lines", "status", "summarise"]
+__all__ = ["Line", "counts", "line", "lines", "status", "summarise"]
 
 _HEADER = ("", "claim", "predicted", "effect [95 %]", "region", "n", "p", "q")
 
@@ -59,7 +59,20 @@ def summarise(reporter: Any, config: pytest.Config) -> None:
         from studies.kit.report import write
 
         path = write(session)
-        reporter.write_line(f"report: {_short(path, session.start)}")
+        reporter.write_line(counts(findings))
+        with_card = len(findings) + sum(found is not None for _, found in shown)
+        reporter.write_line(f"report: {_short(path, session.start)}{_part(with_card, len(session.family()))}")
+
+
+def counts(findings: Sequence[Finding]) -> str:
+    """Return how many claims have which verdict; the last line of pytest counts studies."""
+    by_verdict = {verdict: sum(found.verdict == verdict for found in findings) for verdict in VERDICTS}
+    each = ", ".join(f"{count} {verdict}" for verdict, count in by_verdict.items() if count)
+    return f"{len(findings)} claim{'' if len(findings) == 1 else 's'}: {each}"
+
+
+def _part(shown: int, family: int) -> str:
+    return f" ({shown} of {family} claims)" if shown < family else ""
 
 
 @dataclass(frozen=True)

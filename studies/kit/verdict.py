@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from studies.kit.estimate import Estimate
 from studies.kit.regions import Region
 
-__all__ = ["ALPHA", "Judgement", "Standing", "judge", "more_seeds", "smallest_alpha", "standing"]
+__all__ = ["ALPHA", "Judgement", "Standing", "judge", "more_seeds", "more_units", "smallest_alpha", "standing"]
 
 ALPHA = 0.05
 """One minus the level of every verdict's interval."""
@@ -43,7 +43,7 @@ def judge(estimate: Estimate, region: Region, alpha: float = ALPHA) -> Judgement
     elif region.excludes(low, high):
         verdict, more = "refuted", None
     else:
-        verdict, more = "undecided", more_seeds(estimate, region, low, high) if estimate.tested else None
+        verdict, more = "undecided", _more(estimate, region, low, high, alpha) if estimate.tested else None
     return Judgement(verdict, low, high, _p(estimate, region), more)
 
 
@@ -77,6 +77,36 @@ def smallest_alpha(interval: Callable[[float], tuple[float, float]], region: Reg
     return math.exp(most)
 
 
+def _more(estimate: Estimate, region: Region, low: float, high: float, alpha: float) -> int | None:
+    if estimate.regrown is None:
+        return more_seeds(estimate, region, low, high)
+    return more_units(estimate.regrown, estimate.n, region, alpha)
+
+
+def more_units(
+    regrown: Callable[[int, float], tuple[float, float]], n: int, region: Region, alpha: float = ALPHA
+) -> int | None:
+    """Return how many more units would settle the claim, found with the interval itself at the effect measured.
+
+    The interval shrinks as units are added, so doubling brackets the smallest number that settles and bisection finds
+    it; ``None`` when a million times the units would not do.
+    """
+
+    def settles(units: int) -> bool:
+        low, high = regrown(units, alpha)
+        return region.contains(low, high) or region.excludes(low, high)
+
+    short, enough = n, 2 * n
+    while not settles(enough):
+        if enough > n * _MOST_RATIO**2:
+            return None
+        short, enough = enough, 2 * enough
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        short, enough = (short, middle) if settles(middle) else (middle, enough)
+    return enough - n
+
+
 def more_seeds(estimate: Estimate, region: Region, low: float, high: float) -> int | None:
     """Return how many more seeds would settle the claim if effect and spread stay as measured.
 
@@ -107,15 +137,15 @@ class Standing:
     """How a verdict stands to the one on record."""
 
     status: str
-    """``on record``, ``contradicted``, ``weakened``, ``strengthened`` or ``new``."""
+    """``on record``, ``as expected``, ``contradicted``, ``weakened``, ``strengthened`` or ``new``."""
     fails: bool
     """Whether the study fails because of it."""
     reason: str = ""
     """What is wrong and what to do about it."""
 
 
-def standing(verdict: str, expect: str | None, *, same_seeds: bool, here: bool) -> Standing:
-    """Compare a verdict with the one on record.
+def standing(verdict: str, expect: str | None, *, same_seeds: bool, here: bool, recorded: bool = True) -> Standing:
+    """Compare a verdict with the one the claim expects: that on record, once it is ``recorded``.
 
     ``same_seeds``: the seeds are those of the record; ``here``: so are platform and versions. A contradiction fails on
     any seeds and anywhere. A verdict lost or gained fails only on the recorded seeds, here: elsewhere arithmetic
@@ -124,14 +154,17 @@ def standing(verdict: str, expect: str | None, *, same_seeds: bool, here: bool) 
     if expect is None:
         return Standing("new", fails=False, reason="no verdict on record: add expect=")
     if verdict == expect:
-        return Standing("on record", fails=False)
+        return Standing("on record" if recorded else "as expected", fails=False)
+    said = f"on record as {expect}" if recorded else f"the claim expects {expect}"
     if {verdict, expect} == {"supported", "refuted"}:
-        reason = f"on record as {expect}, now {verdict}: find out which is wrong before changing expect="
+        reason = f"{said}, now {verdict}: find out which is wrong before changing expect="
         return Standing("contradicted", fails=True, reason=reason)
     status = "strengthened" if expect == "undecided" and verdict != "no verdict" else "weakened"
     if not same_seeds:
-        return Standing(status, fails=False, reason=f"on record as {expect}; other seeds, so not held against it")
+        return Standing(status, fails=False, reason=f"{said}; other seeds, so not held against it")
     if not here:
-        reason = f"on record as {expect}; other platform or versions than recorded, so not held against it"
+        reason = f"{said}; other platform or versions than recorded, so not held against it"
         return Standing(status, fails=False, reason=reason)
-    return Standing(status, fails=True, reason=f"on record as {expect}, now {verdict} with the recorded seeds")
+    return Standing(
+        status, fails=True, reason=f"{said}, now {verdict} with the {'recorded' if recorded else 'stated'} seeds"
+    )

@@ -9,9 +9,8 @@ import pytest
 from sim.learning.credit import GroupCredit
 from sim.learning.normalisers import MicrobatchMean, TokenMean
 from sim.learning.optimisers import Sgd
-from sim.learning.presets import drive, length_window, noise, null, verify, verify_driven
+from sim.learning.presets import drive, length_window, noise, null, verify
 from sim.learning.rule import Rule
-from sim.learning.setup import Evaluation
 from sim.mdp.calibration import fit, simulate
 from sim.mdp.policy import tables
 from sim.mdp.published import SEED_A
@@ -70,29 +69,33 @@ def test_the_length_window_closes_outside_and_with_another_normaliser():
         assert np.median(run(replace(base, change))[GUESS][:, -1]) < 0.05
 
 
-def test_the_lead_of_trajectory_kl_is_the_coupling():
-    driven = replace(drive(), {"drive.start": 60, "steps": 90, "evaluation": Evaluation()})
-    runs, controls = run(driven, 16), run(replace(driven, {"drive": None}), study_kl_lead.CONTROLS, first=1000)
+def test_trajectory_kl_leads_only_where_the_push_alone_moves_content():
+    def lead(pair, coupling):
+        runs, controls = run(pair[0], 16), run(pair[1], 100, first=1000)
+        guess = study_kl_lead._watch(runs, controls, lambda r: r[GUESS])[0]
+        return np.median(
+            guess - study_kl_lead._watch(runs, controls, lambda r: study_kl_lead._trajectory_kl(r, coupling))[0]
+        )
 
-    def lead(coupling):
-        guess, _ = study_kl_lead._watch(runs, controls, lambda r: 1 - r["behaviour/search_share/turn0"])
-        kl, _ = study_kl_lead._watch(runs, controls, lambda r: study_kl_lead._trajectory_kl(r, coupling))
-        return np.median(guess - kl)
-
-    assert lead(0.0) <= 0 < 1 < lead(0.01)
+    alone, learning = study_kl_lead.pushed_only(), study_kl_lead.arms()
+    assert lead(alone, 0.0) < 0 < lead(alone, 0.01)
+    assert lead(learning, 0.01) < 0
 
 
-def test_a_harmful_verifier_is_given_up_and_a_good_one_is_not():
-    base = replace(verify_driven(), {"drive.duration": 14, "steps": 260})
-    harmful = {"world.verify.sensitivity": 0.6, "world.verify.specificity": 0.5, "world.verify.hit_after_reject": 0.2}
-    persists = study_verify_persists._persists
-    assert persists(run(base), study_verify_persists.VERIFY).all()
-    assert not persists(run(replace(base, harmful)), study_verify_persists.VERIFY).any()
+def test_only_the_verifier_that_pays_persists():
+    end = {
+        label: run(config)[study_verify_persists.GUESS if label == "guess" else study_verify_persists.VERIFY][:, -1]
+        for label, config in study_verify_persists.displaced().items()
+    }
+    assert (end["verify"] > 0.9).all()
+    assert (end["guess"] < 0.1).all()
+    assert not (end["harmful verify"] > 0.9).any()
+    np.testing.assert_allclose(end["verify, no learning"], 1 / (1 + np.exp(-1)))
 
 
 def test_a_longer_push_breaks_the_schedule_of_the_return():
     config = replace(drive(), {"drive.duration": 30, "steps": 120})
-    assert np.abs(study_verify_persists._lateness(run(config), config)).max() < 15
+    assert np.abs(study_verify_persists._lateness(run(config), config)).max() < 4
     config = replace(drive(), {"drive.duration": 45, "steps": 400})  # so far out that it does not come back
     assert np.isnan(study_verify_persists._lateness(run(config), config)).all()
 

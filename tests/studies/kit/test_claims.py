@@ -2,7 +2,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from studies.kit import ClaimError, Control, Prediction, above, agreement, below, claim, identity, mean, rate, within
+from studies.kit import (
+    ClaimError,
+    Control,
+    Prediction,
+    above,
+    agreement,
+    below,
+    claim,
+    identity,
+    mean,
+    rank,
+    rate,
+    rate_difference,
+    time,
+    trend,
+    within,
+)
 from studies.kit.claims import build
 
 GOOD = {"says": "It flips.", "kind": rate(), "region": above(0.5)}
@@ -55,6 +71,29 @@ def test_defaults():
 def test_a_claim_that_is_not_well_formed_is_refused(changes, message):
     with pytest.raises(ClaimError, match=message):
         made(**changes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "region", "message"),
+    [
+        (rate(), above(1.5), r"'it-flips': region > 1.5 for kind=rate, whose values run from 0 to 1: put"),
+        (rate(), above(1), "> 1 for kind=rate"),  # holds none of the values
+        (rate(), below(0), "< 0 for kind=rate"),
+        (rank(), within(-0.5, 0.5), "from 0 to 1"),
+        (rate_difference(), below(-1.1), "from -1 to 1"),
+        (trend(), above(2), "from -1 to 1"),
+        (time(), above(-1), "0 or more"),
+        (mean(scale="log"), above(-1), "0 or more"),
+    ],
+)
+def test_a_region_beyond_what_the_kind_can_give_is_refused(kind, region, message):
+    with pytest.raises(ClaimError, match=message):
+        made(kind=kind, region=region)
+
+
+def test_a_region_may_reach_the_ends_of_the_range():
+    for kind, region in ((rate(), within(0.9, 1)), (rate_difference(), below(1)), (mean(symmetric=True), above(-9))):
+        assert made(kind=kind, region=region).region == region
 
 
 @pytest.mark.parametrize("name", ["It-flips", "it_flips", "it--flips", "-it", "it-", "", "it flips", 3])

@@ -1,10 +1,12 @@
 import importlib.metadata
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 
+from sim.mdp.worlds import PRESETS
 from studies.kit import cli
 from studies.kit.records import record
 
@@ -49,8 +51,10 @@ def test_list_names_a_study_that_cannot_be_imported(folder, capsys):
 
 
 def test_show(folder, finding, capsys):
-    assert call("show", "it-flips", "--folder", folder) == 2
-    assert "not on record yet: metastable run it-flips --record" in capsys.readouterr().err
+    assert call("show", "it-flips", "--folder", folder) == 0
+    out = capsys.readouterr().out
+    for words in ("It flips.", "not on record", "> .3", "nothing", "supported", "metastable run it-flips --record"):
+        assert words in out
     record(folder / "records", finding(claim="it-flips"), "abc123")
     assert call("show", "it-flips", "--folder", folder) == 0
     out = capsys.readouterr().out
@@ -62,6 +66,28 @@ def test_show(folder, finding, capsys):
 def test_an_unknown_claim_is_met_with_the_near_ones(folder, capsys, command):
     assert call(command, "it-flits", "--folder", folder) == 2
     assert "did you mean 'it-flips'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("list",), ("show", "it-flips"), ("run", "it-flips")])
+def test_a_folder_that_is_not_there_is_named(command, tmp_path, capsys):
+    assert call(*command, "--folder", tmp_path / "nope") == 2
+    assert "nope'" in capsys.readouterr().err
+
+
+def test_a_claim_is_not_run_at_a_rung_where_it_is_not_made(folder, capsys):
+    assert call("run", "it-flips", "--rung", "minimodel", "--folder", folder) == 2
+    assert "'it-flips' is not made at minimodel; rungs: sim" in capsys.readouterr().err
+
+
+def test_a_reader_that_stops_early_is_no_error(folder):
+    command = [sys.executable, "-m", "studies.kit.cli", "list", "--folder", str(folder)]
+    reading, writing = os.pipe()
+    os.close(reading)  # nobody reads: the first flush breaks
+    with os.fdopen(writing, "wb") as out:
+        done = subprocess.run(
+            command, env={"PYTHONPATH": str(cli.FOLDER.parent)}, stdout=out, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def run(folder, *arguments):
@@ -98,6 +124,14 @@ def test_help_explains(command, capsys):
         cli.main([*command, "--help"])
     assert stopped.value.code == 0
     assert "metastable" in capsys.readouterr().out
+
+
+def test_help_names_claims_and_every_world(capsys):
+    for command, words in (("run", ["CLAIM"]), ("show", ["CLAIM"]), ("draw", ["WORLD", *PRESETS])):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        out = capsys.readouterr().out
+        assert all(word in out for word in words)
 
 
 def test_help_is_quick(fresh_python):

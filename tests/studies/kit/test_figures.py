@@ -63,6 +63,17 @@ def test_bands_show_the_mean_and_the_marked_onset():
     assert [list(line.get_xdata()) for line in lines if line.get_linestyle() == "--"] == [[20.0, 20.0]]
 
 
+def test_bands_fit_a_panel_of_half_the_width():
+    made, axes = figures.figure(1, 2)
+    for ax in axes:
+        figures.bands({"null": runs()}, "behaviour/search_share/turn0", axes=ax)
+    figures.svg(made)  # lays it out
+    edges = [ax.xaxis.label.get_window_extent() for ax in axes]
+    legends = [ax.get_legend().get_window_extent() for ax in axes]
+    assert edges[0].x1 < edges[1].x0
+    assert all(ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1 for ax, box in zip(axes, legends, strict=True))
+
+
 def test_long_runs_are_thinned():
     short, long = (figures.svg(figures.bands({"a": runs(64, n)}, "behaviour/search_share/turn0")) for n in (400, 4000))
     assert len(long) < 1.5 * len(short)

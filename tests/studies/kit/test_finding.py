@@ -81,7 +81,12 @@ def test_words(finding):
     assert finding(effect=math.inf, low=120.0, high=math.inf, unit="steps").measurement == (
         "beyond the run [120, beyond the run] steps"
     )
-    assert finding(effect=15.0, low=15.0, high=15.0, unit="entries").measurement == "15 entries"
+    exact = finding(kind="identity", effect=15.0, low=15.0, high=15.0, unit="entries")
+    assert exact.measurement == "15 entries"
+    # An interval of a sampled number is one even where all seeds agree.
+    assert finding(kind="median", effect=1.0, low=1.0, high=1.0, unit="steps").measurement == "1 [1, 1] steps"
     assert CONTROL.words == "drive on: 1 [.944, 1], must be > .5, n=64: as said"
+    computed = ControlFinding("best of others", "supported", 5.0, 5.0, 5.0, 1, "< 6", "")
+    assert computed.words == "best of others: 5, must be < 6: as said"
     failed = dataclasses.replace(CONTROL, verdict="undecided")
     assert "NOT as said (undecided)" in failed.words

@@ -9,8 +9,8 @@ from studies.kit.verdict import judge
 
 def built(stated, estimate, seeds=range(8), **changes):
     given = {
-        "study": "s", "rung": "sim", "here": True, "controls": (), "ended": True, "error": "", "fingerprint": "f",
-        "study_fingerprint": "s", "rerun": "pytest",
+        "study": "s", "rung": "sim", "here": True, "recorded": True, "controls": (), "ended": True, "error": "",
+        "fingerprint": "f", "study_fingerprint": "s", "rerun": "pytest",
     }  # fmt: skip
     judged = None if estimate is None else judge(estimate, stated.region_at("sim"))
     return build(stated, estimate, judged, seeds=seeds, **{**given, **changes})

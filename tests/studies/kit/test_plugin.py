@@ -52,7 +52,7 @@ def test_a_contradiction_fails_and_says_why(project):
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "never: contradicted. on record as supported, now refuted*",
+            "never: contradicted. the claim expects supported, now refuted*",
             "  It never flips.",
             "  refuted: 1 [[].631, 1[]] share of runs; the claim needs < .3, n=8",
             "  again: pytest . -k never",
@@ -157,6 +157,14 @@ def test_without_its_control_a_claim_has_no_verdict_and_the_study_fails(project,
         assert project.row(result.stdout.str(), "never").startswith("-")
 
 
+def test_a_control_may_have_other_seeds_and_its_region_must_suit_its_kind(project):
+    more = 'study.control("never", "drive on", outcomes=np.ones(12, bool))'
+    project.write(never=CONTROLLED.format(control=more))
+    assert project.run().ret == 0
+    project.write(never=CONTROLLED.format(control=more.replace("outcomes", "region=above(2), outcomes")))
+    assert "control drive on: region > 2 for kind=rate" in project.output()
+
+
 def test_a_control_may_be_of_another_kind(project):
     project.write(
         never=CONTROLLED.format(
@@ -178,6 +186,7 @@ def test_a_control_may_be_of_another_kind(project):
         ('study.conclude("it-flips", values=np.ones(8))', "it-flips: rate takes outcomes=, not values="),
         ('study.conclude("it-flips")', "rate needs outcomes="),
         ('study.conclude("it-flips", outcomes=np.ones(3, bool))', "it-flips: outcomes has 3 entries"),
+        ('study.conclude("it-flips", outcomes=np.ones(50, bool))', "has 50 entries for 8 seeds; pass one a seed"),
         ('[study.conclude("it-flips", outcomes=np.ones(8, bool)) for _ in range(2)]', "concluded twice"),
         ('study.conclude("it-flips", outcomes=np.ones(8, bool), moved=3)', "moved has type"),
         ('study.table("it-flips", ["a"], [[1, 2]])', "1 columns and a row of 2"),

@@ -29,6 +29,24 @@ def test_studies_are_found_by_claim(project):
     project.run("-k", "lengthy", "--all").stdout.fnmatch_lines(["*1 deselected, 1 supported*"])
 
 
+def test_a_report_of_some_claims_says_so_and_verdicts_are_counted(project):
+    other = project.flips(0, "refuted").replace("it-flips", "others").replace("above(.3)", "above(.5)")
+    project.write(flips=project.flips(8), others=other)
+    project.run().stdout.fnmatch_lines(["2 claims: 1 supported, 1 refuted", "report: runs/report/index.html"])
+    project.run("-k", "it-flips").stdout.fnmatch_lines(
+        ["1 claim: 1 supported", "report: runs/report/index.html (1 of 2 claims)"]
+    )
+
+
+def test_a_verdict_that_is_not_recorded_yet_is_as_expected(project):
+    project.write(flips=project.flips(8))
+    page = project.folder / "runs/report/index.html"
+    assert project.row(project.output("--record"), "it-flips").endswith("as expected")
+    assert "as expected" in page.read_text()
+    assert project.row(project.output(), "it-flips").endswith("on record")
+    assert "as expected" not in page.read_text()
+
+
 def test_q_is_over_the_registered_family_whatever_ran(project):
     more = "\n".join(
         f"""
@@ -107,6 +125,8 @@ def test_what_fresh_seeds_gave_is_recorded_whatever_it_is(project):
         (("--seeds", "many"), "takes a number"),
         (("--seeds", "16", "--record"), "leave out --seeds N"),
         (("--rung", "moon"), "invalid choice"),
+        (("--processes", "0"), "--processes 0: it takes 1 or more"),
+        (("--processes", "-2"), "1 or more"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(project, options, message):

@@ -8,6 +8,7 @@ from scipy import stats
 
 from studies.kit import above, below, mean, median, rate, within
 from studies.kit.estimate import Estimate
+from studies.kit.intervals import clopper_pearson
 from studies.kit.verdict import judge, smallest_alpha, standing
 
 
@@ -86,6 +87,17 @@ def test_seeds_still_needed():
     assert judge(unbounded, above(1)).more is None
 
 
+def test_seeds_still_needed_for_a_rate_come_from_its_exact_interval():
+    # At 0 of n the upper end is 1 - .025**(1/n): below .3 from n = ln .025 / ln .7 = 10.3 on.
+    assert judge(rate().estimate(outcomes=np.zeros(8, bool)), below(0.3)).more == 3
+    assert judge(rate().estimate(outcomes=np.ones(8, bool)), above(0.7)).more == 3
+    half = rate().estimate(outcomes=np.arange(8) < 4)
+    more = judge(half, above(0.3)).more
+    n = 8 + more
+    assert clopper_pearson(n / 2, n)[0] > 0.3 >= clopper_pearson((n - 1) / 2, n - 1)[0]
+    assert judge(half, above(0.5)).more is None  # on the boundary
+
+
 def test_seeds_still_needed_for_a_ratio_are_reckoned_on_logs():
     ratio = Estimate(2.0, 8, lambda _alpha: (0.5, 8.0), "t on logs", log=True)
     assert judge(ratio, above(1)).more == 24  # log 4 against log 2
@@ -117,4 +129,8 @@ def test_an_exact_kind_has_neither_p_nor_seeds():
 def test_standing(verdict, expect, same, here, status, fails):
     stands = standing(verdict, expect, same_seeds=same, here=here)
     assert (stands.status, stands.fails) == (status, fails)
+    unrecorded = standing(verdict, expect, same_seeds=same, here=here, recorded=False)
+    assert unrecorded.status == status.replace("on record", "as expected")
+    assert unrecorded.fails == fails
+    assert "on record as" not in unrecorded.reason
     assert bool(stands.reason) == (status != "on record")

@@ -1,0 +1,348 @@
+"""Each known fault put into the shipped code, with the test of ``test_known_faults.py`` that must then fail.
+
+A mutation takes a ``monkeypatch`` and the namespace of the tests, and replaces what the library ships: a method on its
+class, a function in every module that imported it.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim.learning import credit, normalisers, weights
+from sim.learning.credit import Advantage, GroupCredit
+from sim.learning.normalisers import ConstantLength, SequenceMean, TokenMean
+from sim.learning.rule import Prepared, Rule
+from sim.learning.weights import PpoClip
+from sim.mdp.sampling import Sampler
+from sim.records import staleness as staleness_module
+from sim.records.rng import BlockStream
+from sim.signals import tokens
+
+Patch = pytest.MonkeyPatch
+Mutation = Callable[[Patch, dict[str, Any]], None]
+
+MUTATIONS: list[tuple[str, str, Mutation]] = []
+"""(name of a test, the fault in words, mutation that makes it fail)."""
+
+
+def fails(*tests: str) -> Callable[..., Mutation]:
+    """Enter a mutation in the table under the tests that catch it."""
+
+    def enter(mutation: Mutation, fault: str = "") -> Mutation:
+        MUTATIONS.extend((test, fault or mutation.__name__.replace("_", " "), mutation) for test in tests)
+        return mutation
+
+    return enter
+
+
+def put(owner: Any, name: str, wrong: Callable[..., Any]) -> Mutation:
+    """Replace a method of a class or a function of one module."""
+    return lambda patch, tests: patch.setattr(owner, name, wrong)
+
+
+def around(owner: Any, name: str, wrong: Callable[..., Any]) -> Mutation:
+    """Replace it by one that is given the shipped one first."""
+    shipped = getattr(owner, name)
+    return put(owner, name, lambda *given: wrong(shipped, *given))
+
+
+def everywhere(shipped: Callable[..., Any], wrong: Callable[..., Any]) -> Mutation:
+    """Replace a function in its own module and in all that imported its name, the tests among them."""
+    name = shipped.__name__
+
+    def mutate(patch: Patch, tests: dict[str, Any]) -> None:
+        for module in list(sys.modules.values()):
+            if getattr(module, "__dict__", {}).get(name) is shipped:
+                patch.setattr(module, name, wrong)
+
+    return mutate
+
+
+# --- normalisers ------------------------------------------------------------------------------------------------------
+
+F1 = "test_f1_the_update_does_not_depend_on_micro_batching"
+F2 = "test_f2_the_gradient_does_not_scale_with_accumulation_steps"
+F3 = "test_f3_three_things_are_called_the_grpo_loss"
+F15_ROWS = "test_f15_what_is_excluded_is_in_neither_numerator_nor_denominator"
+F15_KEPT = "test_f15_kept_weights_are_averaged_over_the_kept"
+F16 = "test_f16_a_fully_masked_batch_has_no_gradient_and_no_metrics"
+
+
+def micro_batches(factor):
+    """Give micro-batches the factors `factor(micro-batch, its share of the rollouts)`."""
+    shipped = Prepared.rollouts
+
+    def rollouts(self, index):
+        part = shipped(self, index)
+        return replace(part, factor=factor(part, len(part.mask) / len(self.mask)))
+
+    return put(Prepared, "rollouts", rollouts)
+
+
+fails(F1, F2)(
+    micro_batches(lambda part, share: TokenMean()(part.sampled) * share), "mean of the means of micro batches"
+)
+fails(F1, F2)(micro_batches(lambda part, share: TokenMean()(part.sampled)), "each micro batch has its own denominator")
+fails(F1, F2)(micro_batches(lambda part, share: part.factor * share), "divided by the accumulation steps again")
+fails(F1, F3)(put(TokenMean, "__call__", SequenceMean.__call__), "token mean is the sequence mean")
+fails(F3)(put(SequenceMean, "__call__", TokenMean.__call__), "sequence mean is the token mean")
+fails(F3)(
+    put(ConstantLength, "__call__", lambda self, lengths: 1 / lengths[..., 0].size / lengths.shape[-1]),
+    "constant length is the longest of the batch",
+)
+fails(F3)(
+    put(normalisers, "_per_rollout", lambda x: np.full((*x.shape[:-1], 1), float(x.shape[-1]))),
+    "padding counts as length",
+)
+fails(F15_ROWS)(
+    around(Rule, "prepare", lambda shipped, self, b: replace(shipped(self, b), factor=self.normaliser(b.mask + 0.0))),
+    "excluded tokens are in the denominator",
+)
+fails(F15_ROWS)(
+    put(normalisers, "_count", lambda x: np.full((1, 1, 1), float(x.size))), "excluded rollouts are counted"
+)
+fails(F15_KEPT)(
+    everywhere(tokens.masked_mean, lambda values, mask: float((values * mask).mean())),
+    "the mean is over the discarded too",
+)
+fails(F16)(put(normalisers, "_inverse", lambda x: 1 / x), "no tokens are divided by")
+fails(F16)(
+    everywhere(tokens.masked_mean, lambda values, mask: float((values * mask).sum() / mask.sum())),
+    "a mean of nothing is nan",
+)
+fails(F16)(
+    everywhere(tokens.masked_mean, lambda values, mask, mean=tokens.masked_mean: mean(values, mask) or 0.0),
+    "a mean of nothing is zero",
+)
+
+
+# --- credit -----------------------------------------------------------------------------------------------------------
+
+F4 = "test_f4_a_group_is_a_task_and_not_a_trajectory"
+F6 = "test_f6_costs_are_masked_before_they_are_discounted"
+F7 = "test_f7_an_observation_does_not_end_the_episode"
+F13 = "test_f13_a_group_with_one_usable_reward"
+F13_DDOF = "test_f13_degrees_of_freedom_are_stated"
+F14 = "test_f14_equal_rewards_have_no_spread"
+
+
+def give_credit(wrong):
+    """Replace what GroupCredit returns by `wrong(shipped, credit, reward, valid)`."""
+    shipped = GroupCredit.__call__
+    return put(GroupCredit, "__call__", lambda self, reward, valid=None: wrong(shipped, self, reward, valid))
+
+
+fails(F4)(
+    give_credit(lambda shipped, c, r, valid: Advantage(r, np.zeros(r.shape[:-1], bool))), "every trajectory is a group"
+)
+
+
+@fails(F4, F13)
+def the_mean_of_a_single_one_is_zero(patch, tests):
+    def wrong(shipped, c, r, valid):
+        return Advantage(r, np.zeros(r.shape[:-1], bool)) if r.shape[-1] == 1 else shipped(c, r, valid)
+
+    give_credit(wrong)(patch, tests)
+
+
+fails(F4)(
+    give_credit(lambda shipped, c, r, valid: shipped(c, np.sort(r), valid)), "advantages are in the order of rewards"
+)
+
+
+@fails(F13)
+def the_spread_of_one_is_nan(patch, tests):
+    def wrong(shipped, c, r, valid):
+        found, alone = shipped(c, r, valid), np.sum(np.isfinite(r), -1, keepdims=True) < 2
+        return replace(found, value=np.where(alone, np.nan, found.value))
+
+    give_credit(wrong)(patch, tests)
+
+
+fails(F13)(
+    give_credit(lambda shipped, c, r, valid: replace(shipped(c, r, valid), degenerate=np.zeros(len(r), bool))),
+    "a group of one is not reported",
+)
+fails(F13)(give_credit(lambda shipped, c, r, valid: shipped(c, np.nan_to_num(r))), "missing rewards are zero")
+fails(F13_DDOF)(
+    give_credit(lambda shipped, c, r, valid: shipped(GroupCredit(c.std, 1 - c.ddof, c.epsilon), r, valid)),
+    "degrees of freedom are swapped",
+)
+
+
+@fails(F14)
+def equal_rewards_are_told_by_a_one_pass_variance(patch, tests):
+    def wrong(shipped, c, r, valid):
+        x = r[valid].astype(np.float32)
+        spread = np.float64((x * x).mean() - x.mean() ** 2)
+        return Advantage(np.where(valid, (r - x.mean()) / np.sqrt(spread), 0.0), np.array([spread == 0]))
+
+    give_credit(wrong)(patch, tests)
+
+
+def to_go(at_masked):
+    """Replace what returns_to_go carries back from a masked token."""
+
+    def returns_to_go(reward, mask, gamma=1.0):
+        found, carried = np.zeros(reward.shape), 0.0
+        for t in range(len(reward) - 1, -1, -1):
+            carried = reward[t] + gamma * carried if mask[t] else at_masked(reward[t], carried, gamma)
+            found[t] = carried * mask[t]
+        return found
+
+    return everywhere(credit.returns_to_go, returns_to_go)
+
+
+fails(F7, F6)(to_go(lambda reward, carried, gamma: 0.0), "an observation ends the episode")
+fails(F7, F6)(to_go(lambda reward, carried, gamma: reward + gamma * carried), "an observation is discounted")
+
+
+# --- weights and their reports ----------------------------------------------------------------------------------------
+
+F5 = "test_f5_only_sampled_tokens_are_trained"
+F12 = "test_f12_a_masked_entry_cannot_make_a_nan"
+F17 = "test_f17_entropy_and_surprisal_are_two_quantities"
+F19 = "test_f19_two_clip_fractions_both_named"
+F20 = "test_f20_the_importance_weight_is_not_differentiated"
+
+
+def weigh(wrong):
+    """Replace what PpoClip returns by `wrong(weights, logp, mask)`."""
+    shipped = PpoClip.__call__
+    return put(PpoClip, "__call__", lambda self, logp, mu, A, mask: wrong(shipped(self, logp, mu, A, mask), logp, mask))
+
+
+fails(F16)(
+    weigh(lambda w, logp, mask: replace(w, value=w.value / ((w.value * mask).sum() / mask.sum()))),
+    "weights are divided by their mean",
+)
+fails(F5)(
+    around(Rule, "prepare", lambda shipped, self, batch: shipped(self, replace(batch, mask=~batch.mask))),
+    "the mask is inverted",
+)
+fails(F5)(
+    around(Rule, "prepare", lambda shipped, self, batch: shipped(self, replace(batch, mask=batch.mask | True))),
+    "observations are trained too",
+)
+fails(F12)(
+    everywhere(weights.log_ratio, lambda logp, behaviour, mask: logp - behaviour),
+    "the ratio is masked after it is computed",
+)
+fails(F17)(everywhere(tokens.mean_surprisal, lambda logp, mask: -logp.sum() / mask.sum()), "padding is summed")
+fails(F17)(everywhere(tokens.mean_surprisal, tokens.masked_mean), "surprisal has the sign of the log prob")
+fails(F17)(
+    everywhere(tokens.distribution_entropy, lambda logits: np.log(np.exp(logits).sum()) - logits[0]),
+    "surprisal of what was sampled is called entropy",
+)
+fails(F19)(weigh(lambda w, logp, mask: replace(w, binding=w.outside)), "a bound binds whatever the sign")
+fails(F19)(weigh(lambda w, logp, mask: replace(w, outside=w.binding)), "outside counts only what binds")
+fails(F19)(
+    everywhere(tokens.clip_fractions, lambda w, mask, both=tokens.clip_fractions: both(w, mask)[::-1]),
+    "the two fractions are exchanged",
+)
+# d/dt exp(t) t = exp(t) (1 + t), which at t = ln 2 is 3.3863.
+fails(F20)(weigh(lambda w, logp, mask: replace(w, value=w.value * (1 + logp))), "the weight is differentiated")
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+F23 = "test_f23_staleness_is_judged_by_token"
+
+
+def judge(wrong):
+    """Replace what staleness returns by `wrong(shipped result, rollouts, learner_version)`."""
+    shipped = staleness_module.staleness
+    return everywhere(shipped, lambda rollouts, now=None: wrong(shipped(rollouts, now), rollouts, now))
+
+
+fails(F23)(
+    judge(lambda found, rollouts, now: replace(found, oldest=found.newest, token_mean=found.newest)),
+    "judged by the last version",
+)
+
+
+@fails(F23)
+def the_mean_is_over_versions(patch, tests):
+    def wrong(found, rollouts, now):
+        version = rollouts.tokens.version
+        return replace(found, token_mean=float(np.mean(now - np.unique(version[version >= 0]))))
+
+    judge(wrong)(patch, tests)
+
+
+@fails(F23)
+def a_missing_version_is_no_lag(patch, tests):
+    shipped = staleness_module._spans
+
+    def spans(rollouts):
+        weight, _, _, segment = shipped(rollouts)
+        version = rollouts.tokens.version
+        version = np.where(version < 0, rollouts.segments.take_version[segment], version)
+        return weight, version, version, segment
+
+    patch.setattr(staleness_module, "_spans", spans)
+
+
+fails(F23)(
+    judge(lambda found, rollouts, now: replace(found, coverage=math.ceil(found.coverage))),
+    "coverage forgets what is unlabelled",
+)
+
+
+# --- randomness -------------------------------------------------------------------------------------------------------
+
+F28_STREAMS = "test_f28_every_sample_of_a_group_has_a_stream_of_its_own"
+F28_ORDER = "test_f28_neither_the_order_nor_the_number_of_workers_changes_a_sample"
+F29 = "test_f29_the_same_seed_gives_the_same_bytes_under_every_hash_seed"
+
+
+@fails(F28_STREAMS)
+def one_stream_per_group(patch, tests):
+    shipped = BlockStream.uniforms
+
+    def uniforms(self, step, shape, out=None):
+        found = shipped(self, step, shape, out)
+        return np.repeat(found[..., :1, :], shape[-2], axis=-2) if len(shape) == 4 else found
+
+    patch.setattr(BlockStream, "uniforms", uniforms)
+
+
+fails(F28_STREAMS)(
+    around(Sampler, "__call__", lambda shipped, self, p, kind, u: shipped(self, p, kind, 0 * u + u[..., :1, :])),
+    "a group samples one rollout",
+)
+fails(F28_STREAMS)(
+    around(BlockStream, "_aim", lambda shipped, self, seed, step: shipped(self, 0, step)), "the seed is ignored"
+)
+fails(F28_STREAMS)(
+    around(BlockStream, "_aim", lambda shipped, self, seed, step: shipped(self, seed, 0)), "the step is ignored"
+)
+fails(F28_ORDER)(put(BlockStream, "_aim", lambda self, seed, step: None), "one generator is read in the order of work")
+fails(F28_ORDER)(
+    around(BlockStream, "_aim", lambda shipped, self, seed, step: shipped(self, self.seeds.index(seed), step)),
+    "the seed is the place in the block",
+)
+
+
+def in_the_child(mutation):
+    """Put the mutation before the program that runs under each hash seed."""
+    return lambda patch, tests: patch.setitem(tests, "PROGRAM", mutation + tests["PROGRAM"])
+
+
+ACTIONS_OF_A_SET = """
+from sim.mdp.graph import ToolGraph
+from dataclasses import replace
+shipped = ToolGraph.compiled
+ToolGraph.compiled = lambda self: shipped(replace(self, actions=tuple(n[3:] for n in {f"do/{a}" for a in self.actions})))
+"""
+HASHED_NAMES = """
+import sim.records.rng
+sim.records.rng.stream_key = lambda stream: hash(stream) % 2**64
+"""
+fails(F29)(in_the_child(ACTIONS_OF_A_SET), "actions are in the order of a set")
+fails(F29)(in_the_child(HASHED_NAMES), "streams are keyed by the hash of their name")
