@@ -16,6 +16,7 @@ from scipy.special import logit
 from sim.mdp.calibration import POLICY, fit, model_table, simulate
 from sim.mdp.published import SEED_A
 from studies.kit import Prediction, above, below, bootstrap, claim, figures, identity
+from studies.refits import refits
 
 REPLICATES, QUESTIONS = 100, 128  # questions a checkpoint: what the table rests on
 
@@ -47,7 +48,7 @@ REPLICATES, QUESTIONS = 100, 128  # questions a checkpoint: what the table rests
 def study_start_only(study):
     best = fit(SEED_A)
     change = _changes(best)
-    sampled = _replicates(study, best, study.name)
+    sampled = np.array([_changes(found) for found in study.spread(refits, best, study.seeds())])
     study.conclude("table-flip-changes-the-start", value=change[0], replicates=sampled[:, 0], units=QUESTIONS)
     study.conclude(
         "table-flip-spares-the-other-contexts",
@@ -77,11 +78,6 @@ def study_start_only(study):
 
 def _changes(found):
     return np.abs(found.policies[1] - found.policies[0])
-
-
-def _replicates(study, truth, stream):
-    tables = simulate(truth, tuple(study.seeds()), stream=stream)
-    return np.array([_changes(fit(table, near=truth)) for table in tables])
 
 
 def _with_other_contexts_moved(best):

@@ -157,7 +157,7 @@ def _leads(study, pair):
 def pushed_only():
     """The driven run and its control when the start decision learns through a private weight alone."""
     driven = replace(drive(), {"drive.start": START, "steps": START + 40, "evaluation": Evaluation()})
-    return driven, replace(driven, {"drive": None})
+    return driven, replace(driven, {"drive": None, "evaluation": None})  # no onset to label in a control
 
 
 def arms(sd=NOISE):

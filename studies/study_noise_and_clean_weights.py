@@ -21,7 +21,7 @@ from studies.kit import Prediction, above, below, claim, figures, rate, rate_dif
 
 GUESS = "decision/share/start/answer"
 SEEDS = 64
-DOSES = (0.03, 0.1, 0.15, 0.3, 1.0)
+DOSES = (0.03, 0.1, 0.3, 1.0)
 GRID = np.linspace(-60, 0, 601)
 
 

@@ -18,6 +18,7 @@ from sim.mdp.calibration import FREE, POLICY, fit, simulate
 from sim.mdp.published import SEED_A, implied_counts, matching_entries
 from sim.signals.behaviour import hazards
 from studies.kit import Prediction, above, below, claim, figures, identity, median, within
+from studies.refits import refits
 
 OTHERS = [n for n in range(900, 1200) if n != 1024]
 
@@ -171,24 +172,24 @@ def _short(found):
 
 def _recovery(study, best):
     tables = simulate(best, tuple(study.seeds()), stream=study.name)
-    refits = [fit(table, near=best) for table in tables]
-    errors = [r.first_answer_accuracy - best.first_answer_accuracy for r in refits]
+    found = study.spread(refits, best, study.seeds())
+    errors = [r.first_answer_accuracy - best.first_answer_accuracy for r in found]
     study.conclude("fit-recovers-what-is-identified", values=errors)
-    study.conclude("fit-recovers-the-first-decision", values=[r.policies[1, 0] - best.policies[1, 0] for r in refits])
-    afresh = [fit(table, starts=3) for table in tables[:3]]
-    apart = max(abs(a.rms_points - b.rms_points) for a, b in zip(afresh, refits, strict=False))
+    study.conclude("fit-recovers-the-first-decision", values=[r.policies[1, 0] - best.policies[1, 0] for r in found])
+    afresh = [fit(table, starts=2) for table in tables[:3]]
+    apart = max(abs(a.rms_points - b.rms_points) for a, b in zip(afresh, found, strict=False))
     study.note(
         "fit-recovers-what-is-identified",
         f"Refits start at the true values; three of the tables fitted again from other starts end within {apart:.4f} points "
         "(root mean square) of these.",
     )
-    rows = [_spread("first answer on evidence", best.first_answer_accuracy, [r.first_answer_accuracy for r in refits])]
-    rows += [_spread(name, getattr(best.world, name), [getattr(r.world, name) for r in refits]) for name in FREE]
+    rows = [_spread("first answer on evidence", best.first_answer_accuracy, [r.first_answer_accuracy for r in found])]
+    rows += [_spread(name, getattr(best.world, name), [getattr(r.world, name) for r in found]) for name in FREE]
     for i, name in enumerate(POLICY):
         for j, step in enumerate(SEED_A.checkpoints):
             rows.append(
                 _spread(
-                    f"P(answer | {name.split('/')[0]}), {step}", best.policies[j, i], [r.policies[j, i] for r in refits]
+                    f"P(answer | {name.split('/')[0]}), {step}", best.policies[j, i], [r.policies[j, i] for r in found]
                 )
             )
     study.table(

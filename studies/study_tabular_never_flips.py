@@ -45,7 +45,7 @@ SEEDS = 64
     controls=(Control("drive above the fold", above(0.8)),),
 )
 def study_never_flips(study):
-    base = replace(null(), {"steps": 250})
+    base = replace(null(), {"steps": 200})
     points = {
         "SGD, std": base,
         "SGD, no std": replace(base, {"rule": Rule(credit=GroupCredit(std=False))}),

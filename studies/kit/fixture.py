@@ -1,6 +1,7 @@
 """The ``study`` fixture: what a study measures with, concludes with, and shows."""
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from studies.kit.executors import Executor
 
 __all__ = ["Study"]
+
+_BLOCKS_OF_WORK = 8  # enough for a few processes to end at about the same time
 
 
 class Study:
@@ -107,6 +110,20 @@ class Study:
             for claim in self.claims:
                 self.exhibits.append(Exhibit(claim, "configs", header=header, rows=tuple(rows)))
         return runs
+
+    def spread(self, work: Callable[..., list[Any]], config: Any, seeds: Iterable[int]) -> list[Any]:
+        """Return ``work(config, seeds, study=...)``, a list with one entry a seed, done in blocks of seeds.
+
+        For work that is no training run, such as refits: the sweeps' processes do it, nothing is stored. ``work`` must be
+        a function of a module that another process can import.
+        """
+        from studies.kit.executors import Task
+
+        wanted = tuple(int(seed) for seed in seeds)
+        size = max(1, math.ceil(len(wanted) / _BLOCKS_OF_WORK))
+        blocks = [wanted[first : first + size] for first in range(0, len(wanted), size)]
+        tasks = [Task(work.__name__, config, block, self.name) for block in blocks]
+        return [item for block in self._executor()(work, tasks) for item in block]
 
     # Concluding -------------------------------------------------------------------------------------------------------
 
