@@ -6,8 +6,8 @@ does not find what it knows, the expected update points towards guessing althoug
 weigh rollouts by length. A mean over micro-batches of n rollouts lies between: n = 1 is the sequence mean, n = Q x G the
 token mean.
 
-Prediction. The exact expected update (:func:`sim.mdp.theory.expected_gradient`) gives the sign at a small share of guessing
-and the share at which it vanishes. Every arm starts at 1.6 % guessing.
+Prediction. The exact expected update (:func:`sim.mdp.theory.drift.expected_gradient`) gives the sign at a small share of
+guessing and the share at which it vanishes. Every arm starts at 1.6 % guessing.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from sim.learning.presets import length_window
 from sim.mdp.calibration import fit
 from sim.mdp.policy import free_logits, tables
 from sim.mdp.published import SEED_A
-from sim.mdp.theory import Objective, effective_gap
+from sim.mdp.theory.drift import Objective, effective_gap
 from sim.mdp.worlds import seed_a
 from sim.records.config import replace
 from studies.kit import Prediction, above, below, claim, figures, median, trend

@@ -15,7 +15,8 @@ from scipy.special import expit
 
 from sim.learning.presets import noise
 from sim.mdp.policy import tables
-from sim.mdp.theory import Objective, effective_gap, first_passage_probability
+from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.passage import first_passage_probability
 from sim.signals.onsets import first_passages
 from studies.kit import Prediction, above, below, claim, figures, rate, rate_difference
 

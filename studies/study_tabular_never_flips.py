@@ -19,7 +19,8 @@ from sim.learning.weights import Unweighted
 from sim.mdp.exact import expected_return
 from sim.mdp.policy import free_logits, tables
 from sim.mdp.published import SEED_A
-from sim.mdp.theory import Fold, Objective, effective_gap
+from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.fold import Fold
 from sim.records.config import replace
 from sim.signals.onsets import first_passages
 from studies.kit import Control, Prediction, above, below, claim, figures, rate

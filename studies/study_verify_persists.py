@@ -15,7 +15,8 @@ import numpy as np
 from sim.learning.optimisers import Sgd
 from sim.learning.presets import drive, null, verify, verify_driven
 from sim.mdp.policy import tables
-from sim.mdp.theory import Objective, effective_gap, recovery_steps
+from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.fold import recovery_steps
 from sim.records.config import replace
 from sim.signals.onsets import first_passages
 from studies.kit import Prediction, above, below, claim, figures, median, rate, rate_difference, time, within

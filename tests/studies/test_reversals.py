@@ -14,7 +14,8 @@ from sim.learning.rule import Rule
 from sim.mdp.calibration import fit, simulate
 from sim.mdp.policy import tables
 from sim.mdp.published import SEED_A
-from sim.mdp.theory import Fold, Objective, effective_gap
+from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.fold import Fold
 from sim.mdp.worlds import seed_a
 from sim.records.config import replace
 from sim.signals.onsets import first_passages

@@ -4,7 +4,8 @@ import pytest
 from sim.learning import presets
 from sim.learning.loop import train
 from sim.mdp.policy import tables
-from sim.mdp.theory import Fold, Objective, effective_gap
+from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.fold import Fold
 from sim.records.config import difference, from_dict, replace, to_dict
 
 EVERY = [getattr(presets, name) for name in presets.__all__]
