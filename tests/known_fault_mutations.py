@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.learning import credit, normalisers, weights
-from sim.learning.credit import Advantage, GroupCredit
+from sim.learning import logprobs, normalisers, penalties, step_credit, view
+from sim.learning.credit import Advantage, GroupCredit, LeaveOneOut
 from sim.learning.normalisers import ConstantLength, SequenceMean, TokenMean
 from sim.learning.rule import Prepared, Rule
-from sim.learning.weights import PpoClip
+from sim.learning.weights import Bounded, Weights
 from sim.mdp.sampling import Sampler
 from sim.records import staleness as staleness_module
 from sim.records.rng import BlockStream
@@ -75,13 +75,13 @@ F16 = "test_f16_a_fully_masked_batch_has_no_gradient_and_no_metrics"
 
 def micro_batches(factor):
     """Give micro-batches the factors `factor(micro-batch, its share of the rollouts)`."""
-    shipped = Prepared.rollouts
+    shipped = Prepared.cut
 
-    def rollouts(self, index):
-        part = shipped(self, index)
+    def cut(self, along, index):
+        part = shipped(self, along, index)
         return replace(part, factor=factor(part, len(part.mask) / len(self.mask)))
 
-    return put(Prepared, "rollouts", rollouts)
+    return put(Prepared, "cut", cut)
 
 
 fails(F1, F2)(
@@ -131,58 +131,76 @@ F13_DDOF = "test_f13_degrees_of_freedom_are_stated"
 F14 = "test_f14_equal_rewards_have_no_spread"
 
 
-def give_credit(wrong):
-    """Replace what GroupCredit returns by `wrong(shipped, credit, reward, valid)`."""
-    shipped = GroupCredit.__call__
-    return put(GroupCredit, "__call__", lambda self, reward, valid=None: wrong(shipped, self, reward, valid))
+def give_credit(wrong, of=GroupCredit):
+    """Replace what a credit returns by `wrong(shipped, credit, batch)`."""
+    shipped = of.__call__
+    return put(of, "__call__", lambda self, batch: wrong(shipped, self, batch))
 
 
-fails(F4)(
-    give_credit(lambda shipped, c, r, valid: Advantage(r, np.zeros(r.shape[:-1], bool))), "every trajectory is a group"
-)
+def as_they_are(batch):
+    return Advantage(batch.reward[..., None], np.zeros(batch.reward.shape[:-1], bool))
+
+
+fails(F4)(give_credit(lambda shipped, c, batch: as_they_are(batch)), "every trajectory is a group")
 
 
 @fails(F4, F13)
 def the_mean_of_a_single_one_is_zero(patch, tests):
-    def wrong(shipped, c, r, valid):
-        return Advantage(r, np.zeros(r.shape[:-1], bool)) if r.shape[-1] == 1 else shipped(c, r, valid)
+    def wrong(shipped, c, batch):
+        return as_they_are(batch) if batch.reward.shape[-1] == 1 else shipped(c, batch)
 
     give_credit(wrong)(patch, tests)
 
 
 fails(F4)(
-    give_credit(lambda shipped, c, r, valid: shipped(c, np.sort(r), valid)), "advantages are in the order of rewards"
+    give_credit(lambda shipped, c, batch: shipped(c, replace(batch, reward=np.sort(batch.reward)))),
+    "advantages are in the order of rewards",
 )
 
 
 @fails(F13)
 def the_spread_of_one_is_nan(patch, tests):
-    def wrong(shipped, c, r, valid):
-        found, alone = shipped(c, r, valid), np.sum(np.isfinite(r), -1, keepdims=True) < 2
+    def wrong(shipped, c, batch):
+        found, alone = shipped(c, batch), np.sum(np.isfinite(batch.reward), -1)[..., None, None] < 2
         return replace(found, value=np.where(alone, np.nan, found.value))
 
     give_credit(wrong)(patch, tests)
 
 
 fails(F13)(
-    give_credit(lambda shipped, c, r, valid: replace(shipped(c, r, valid), degenerate=np.zeros(len(r), bool))),
+    give_credit(lambda shipped, c, batch: replace(shipped(c, batch), degenerate=np.zeros(len(batch.reward), bool))),
     "a group of one is not reported",
 )
-fails(F13)(give_credit(lambda shipped, c, r, valid: shipped(c, np.nan_to_num(r))), "missing rewards are zero")
+fails(F13)(
+    give_credit(lambda shipped, c, batch: shipped(c, replace(batch, reward=np.nan_to_num(batch.reward), valid=None))),
+    "missing rewards are zero",
+)
 fails(F13_DDOF)(
-    give_credit(lambda shipped, c, r, valid: shipped(GroupCredit(c.std, 1 - c.ddof, c.epsilon), r, valid)),
+    give_credit(lambda shipped, c, batch: shipped(GroupCredit(c.std, 1 - c.ddof, c.epsilon), batch)),
     "degrees of freedom are swapped",
 )
 
 
 @fails(F14)
 def equal_rewards_are_told_by_a_one_pass_variance(patch, tests):
-    def wrong(shipped, c, r, valid):
-        x = r[valid].astype(np.float32)
+    def wrong(shipped, c, batch):
+        x = batch.reward[batch.valid].astype(np.float32)
         spread = np.float64((x * x).mean() - x.mean() ** 2)
-        return Advantage(np.where(valid, (r - x.mean()) / np.sqrt(spread), 0.0), np.array([spread == 0]))
+        value = np.where(batch.valid, (batch.reward - x.mean()) / np.sqrt(spread), 0.0)
+        return Advantage(value[..., None], np.array([spread == 0]))
 
     give_credit(wrong)(patch, tests)
+
+
+@fails(F14)
+def the_others_are_told_equal_by_a_one_pass_variance(patch, tests):
+    def wrong(shipped, c, batch):
+        x = batch.reward[0].astype(np.float32)
+        others = np.array([np.delete(x, i) for i in range(len(x))])
+        spread = np.sqrt(np.abs((others * others).mean(1) - others.mean(1) ** 2))
+        return replace(shipped(c, batch), value=((x - others.mean(1)) / (spread + 1e-6))[None, :, None])
+
+    give_credit(wrong, LeaveOneOut)(patch, tests)
 
 
 def to_go(at_masked):
@@ -195,7 +213,7 @@ def to_go(at_masked):
             found[t] = carried * mask[t]
         return found
 
-    return everywhere(credit.returns_to_go, returns_to_go)
+    return everywhere(step_credit.returns_to_go, returns_to_go)
 
 
 fails(F7, F6)(to_go(lambda reward, carried, gamma: 0.0), "an observation ends the episode")
@@ -212,13 +230,13 @@ F20 = "test_f20_the_importance_weight_is_not_differentiated"
 
 
 def weigh(wrong):
-    """Replace what PpoClip returns by `wrong(weights, logp, mask)`."""
-    shipped = PpoClip.__call__
-    return put(PpoClip, "__call__", lambda self, logp, mu, A, mask: wrong(shipped(self, logp, mu, A, mask), logp, mask))
+    """Replace what a bounded ratio returns by `wrong(weights, view)`."""
+    shipped = Bounded.__call__
+    return put(Bounded, "__call__", lambda self, view: wrong(shipped(self, view), view))
 
 
 fails(F16)(
-    weigh(lambda w, logp, mask: replace(w, value=w.value / ((w.value * mask).sum() / mask.sum()))),
+    weigh(lambda w, view: replace(w, value=w.value / ((w.value * view.mask).sum() / view.mask.sum()))),
     "weights are divided by their mean",
 )
 fails(F5)(
@@ -230,7 +248,7 @@ fails(F5)(
     "observations are trained too",
 )
 fails(F12)(
-    everywhere(weights.log_ratio, lambda logp, behaviour, mask: logp - behaviour),
+    everywhere(view.log_ratio, lambda logp, behaviour, mask: logp - behaviour),
     "the ratio is masked after it is computed",
 )
 fails(F17)(everywhere(tokens.mean_surprisal, lambda logp, mask: -logp.sum() / mask.sum()), "padding is summed")
@@ -239,14 +257,83 @@ fails(F17)(
     everywhere(tokens.distribution_entropy, lambda logits: np.log(np.exp(logits).sum()) - logits[0]),
     "surprisal of what was sampled is called entropy",
 )
-fails(F19)(weigh(lambda w, logp, mask: replace(w, binding=w.outside)), "a bound binds whatever the sign")
-fails(F19)(weigh(lambda w, logp, mask: replace(w, outside=w.binding)), "outside counts only what binds")
+fails(F19)(put(Weights, "binding", Weights.outside), "a bound binds whatever the sign")
+fails(F19)(put(Weights, "outside", Weights.binding), "outside counts only what binds")
 fails(F19)(
     everywhere(tokens.clip_fractions, lambda w, mask, both=tokens.clip_fractions: both(w, mask)[::-1]),
     "the two fractions are exchanged",
 )
 # d/dt exp(t) t = exp(t) (1 + t), which at t = ln 2 is 3.3863.
-fails(F20)(weigh(lambda w, logp, mask: replace(w, value=w.value * (1 + logp))), "the weight is differentiated")
+fails(F20)(weigh(lambda w, view: replace(w, value=w.value * (1 + view.now))), "the weight is differentiated")
+
+F18 = "test_f18_each_estimate_regularises_what_its_gradient_says"
+F21 = "test_f21_a_product_and_a_geometric_mean_are_two_weights_in_log_space"
+
+
+def estimate(wrong):
+    """Replace what kl_estimate returns by `wrong(value, slope, d)`."""
+    shipped = penalties.kl_estimate
+    return everywhere(shipped, lambda d, estimator: wrong(*shipped(d, estimator), d))
+
+
+fails(F18)(estimate(lambda value, slope, d: (value, value)), "the estimate is its own derivative")
+fails(F18)(estimate(lambda value, slope, d: (0 * value, slope)), "the ratio is not differentiated")
+
+
+def levels(wrong):
+    """Replace what over_level returns by `wrong(shipped, log ratios, level, mask, turn)`."""
+    shipped = view.over_level
+    return everywhere(shipped, lambda x, level, mask, turn=None: wrong(shipped, x, level, mask, turn))
+
+
+fails(F21)(levels(lambda shipped, x, level, mask, turn: shipped(x, "geometric", mask, turn)), "a product is a mean")
+fails(F21)(
+    levels(lambda shipped, x, level, mask, turn: shipped(x, "sequence" if level == "geometric" else level, mask, turn)),
+    "a mean is a product",
+)
+fails(F21)(
+    levels(lambda shipped, x, level, mask, turn: np.log(np.exp(50 * shipped(x, level, mask, turn))) / 50),
+    "the product is formed outside log space",
+)
+
+
+# --- log-probs --------------------------------------------------------------------------------------------------------
+
+F9 = "test_f9_one_temperature_on_both_sides"
+F10 = "test_f10_one_support_on_both_sides"
+F11 = "test_f11_a_position_predicts_the_next_token_and_no_other_sequence"
+
+
+def token_logs(wrong):
+    """Replace token_log_probability by `wrong(shipped, logits, token, options)`."""
+    shipped = logprobs.token_log_probability
+    return everywhere(shipped, lambda logits, token, **options: wrong(shipped, logits, token, options))
+
+
+fails(F9)(
+    token_logs(lambda shipped, logits, token, o: shipped(logits, token, **(o | {"temperature": 1.0}))),
+    "the learner forgets the temperature",
+)
+fails(F10)(
+    token_logs(lambda shipped, logits, token, o: shipped(logits, token, **(o | {"support": None}))),
+    "log probs are over the whole vocabulary",
+)
+
+
+def next_logs(wrong):
+    """Replace next_token_log_probability by `wrong(shipped, logits, token, start)`."""
+    shipped = logprobs.next_token_log_probability
+    return everywhere(shipped, lambda logits, token, start: wrong(shipped, logits, token, start))
+
+
+fails(F11)(
+    next_logs(lambda shipped, logits, token, start: shipped(np.roll(logits, -1, 0), token, start)),
+    "a position predicts itself",
+)
+fails(F11)(
+    next_logs(lambda shipped, logits, token, start: shipped(logits, token, np.arange(len(token)) == 0)),
+    "the next sequence is predicted from the last",
+)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------

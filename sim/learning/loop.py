@@ -9,24 +9,28 @@ same bits alone or in a block, in any process.
 """
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.learning.batch import Batch
+from sim.learning.credit import GreedyBaseline, RunningBaseline
 from sim.learning.lookup import Lookup, as_record
 from sim.learning.optimisers import OptimiserState
 from sim.learning.record import to_rollouts
-from sim.learning.rule import Batch, Coefficients
+from sim.learning.rule import Coefficients
 from sim.learning.setup import Training
+from sim.learning.tabular import draw, gradient, greedy, rule_batch, scalar_values
 from sim.learning.watch import Watch
-from sim.mdp.policy import PolicyTables, SoftmaxPolicy, tables
+from sim.mdp.policy import PolicyTables, tables
 from sim.mdp.sampling import Sample, Sampler
 from sim.records.fingerprint import code_fingerprint
 from sim.records.rng import BlockStream
 from sim.records.rollouts import Rollouts
 from sim.records.run import Runs
 
-__all__ = ["draw", "gradient", "rule_batch", "train"]
+__all__ = ["train"]
 
 F64 = NDArray[np.float64]
 
@@ -63,59 +67,6 @@ def train(config: Training, seeds: tuple[int, ...], *, study: str, block: int = 
     return Runs(config, seeds, study, "sim", code_fingerprint("sim"), columns, rollouts=kept)
 
 
-def draw(
-    sampler: Sampler,
-    policy: PolicyTables,
-    streams: tuple[BlockStream, BlockStream],
-    step: int,
-    prompts: int,
-    group: int,
-) -> Sample:
-    """Return one batch of rollouts; `streams` give the questions and the turns."""
-    question, turn = streams
-    kind = sampler.kinds(question.uniforms(step, (prompts,)))
-    return sampler(policy.probability, kind, turn.uniforms(step, (sampler.graph.turns, 2, group, prompts)))
-
-
-def rule_batch(sampler: Sampler, sample: Sample, lookup: Lookup, policy: PolicyTables, unit: str) -> Batch:
-    """Return what the rule sees of `sample`, drawn by `policy`; `unit` is what normalisers count, "turn" or "token"."""
-    _, Q, G = sample.reward.shape
-    lengths = None
-    if unit == "token":
-        per_choice = np.repeat(sampler.graph.generated, sampler.kinds_of_question, 0).ravel().astype(float)
-        lengths = as_record(per_choice.take(sample.choice % len(per_choice)), Q, G)
-    mask = as_record(sampler.running(sample), Q, G)
-    return Batch(sample.reward, mask, as_record(lookup.gather(policy.log_probability), Q, G), lengths=lengths)
-
-
-def gradient(
-    policy: SoftmaxPolicy, now: PolicyTables, reference: PolicyTables, lookup: Lookup, coefficients: Coefficients
-) -> F64:
-    """Return sum_t g grad log pi + h grad H + k grad KL with respect to the free logits, [S, D].
-
-    d log pi(b|c) / d z(a|c) = [a = b] - pi(a); dH / dz(a) = -pi(a) (log pi(a) + H); dKL / dz(a) = pi(a) (log pi(a) -
-    log ref(a) - KL).
-    """
-    g = policy.graph
-    shape = now.probability.shape
-    pi, log_pi = now.probability, now.log_probability
-    total = np.zeros(shape)
-    for scalar, value in coefficients.scalars.items():
-        by_decision = lookup.scatter(value, shape)
-        by_context = by_decision.sum(-1, keepdims=True)
-        if scalar == "logp":
-            total += by_decision - pi * by_context
-        elif scalar == "entropy":
-            entropy = -(pi * log_pi).sum(-1, keepdims=True)
-            total -= by_context * pi * (log_pi + entropy)
-        elif scalar == ("kl", "ref"):
-            gap = log_pi - reference.log_probability
-            total += by_context * pi * (gap - (pi * gap).sum(-1, keepdims=True))
-        else:
-            raise ValueError(f"the simulator has no scalar {scalar!r}; it has 'logp', 'entropy' and ('kl', 'ref')")
-    return total[:, g.free_context, g.free_action]
-
-
 class _Block:
     """State of one block of seeds."""
 
@@ -132,11 +83,13 @@ class _Block:
             return BlockStream(seeds, f"{study}/{name}")
 
         self.training, self.noise = (stream("question"), stream("turn")), stream("noise")
+        self.greedy, self.engine_noise = (stream("question"), stream("greedy-turn")), stream("engine")
         self.held_out = (stream("eval-question"), stream("eval-turn"))
         P = self.policy.features.shape[1]
         self.w = np.zeros((self.seeds, P))
         self.offset = 0.0  # what the drive has added to the logits in `features.on`, the same for every seed
         self.state = OptimiserState.zeros((self.seeds, P))
+        self.running_reward: F64 | None = None
         self.loads, self.noisy = config.loads(), config.noisy()
         self.watch = Watch(config, self.seeds)
 
@@ -151,47 +104,80 @@ class _Block:
     def run(self) -> dict[str, NDArray[np.generic]]:
         z = self.logits()
         now = reference = tables(self.graph, z)
-        past = deque([now] * (self.config.lag + 1), maxlen=self.config.lag + 1)
+        past = deque([(z, now)] * (self.config.lag + 1), maxlen=self.config.lag + 1)
         self.watch.policy(0, z, self.shift())
         for step in range(self.config.steps):
-            behaviour = past[0]
+            stale = past[0][1]
+            behaviour = self.engine(*past[0], step)
             sample, lookup = self.collect(behaviour, step)
             if step == self.config.keep_rollouts:
                 self.keep(sample, lookup, (behaviour, now, reference), step)
             self.evaluate(now, step)
-            self.update(behaviour, now, reference, sample, lookup, step)
+            proximal = now if self.config.proximal == "learner" else stale
+            batch = self.batch(sample, lookup, (behaviour, proximal, reference), step)
+            self.update(batch, behaviour, now, reference, lookup, step)
             self.push(step)
             z = self.logits()
             now = tables(self.graph, z)
             self.watch.policy(step + 1, z, self.shift())
             self.watch.batch(step, sample, lookup, self.sampler, now, behaviour)
-            past.append(now)
+            past.append((z, now))
         return self.watch.columns()
+
+    def engine(self, z: F64, learner: PolicyTables, step: int) -> PolicyTables:
+        """Return the policy as the sampling engine has it: the learner's, or that with noise on its logits."""
+        if self.config.mismatch == 0:
+            return learner
+        return tables(self.graph, z + self.config.mismatch * self.engine_noise.normals(step, z.shape[1:]))
 
     def collect(self, behaviour: PolicyTables, step: int) -> tuple[Sample, Lookup]:
         c = self.config
         sample = draw(self.sampler, behaviour, self.training, step, c.prompts, c.group)
         return sample, Lookup.of(sample, self.decisions)
 
+    def batch(
+        self, sample: Sample, lookup: Lookup, policies: tuple[PolicyTables, PolicyTables, PolicyTables], step: int
+    ) -> Batch:
+        """Return what the rule sees; `policies` are behaviour, proximal and reference."""
+        c, credit = self.config, self.config.rule.credit
+        behaviour, proximal, reference = policies
+        batch = rule_batch(
+            self.sampler,
+            sample,
+            lookup,
+            behaviour,
+            c.length_unit,
+            proximal=proximal,
+            reference=reference,
+            reads=c.rule.reads,
+        )
+        if isinstance(credit, GreedyBaseline):
+            beside = draw(self.sampler, greedy(behaviour), self.greedy, step, c.prompts, 1)
+            batch = replace(batch, greedy_reward=beside.reward[..., 0])
+        if isinstance(credit, RunningBaseline):
+            batch = replace(batch, running_reward=self.running_reward)
+            self.running_reward = credit.after(c.rule.shaped(batch))
+        return batch
+
     def update(
         self,
+        batch: Batch,
         behaviour: PolicyTables,
         now: PolicyTables,
         reference: PolicyTables,
-        sample: Sample,
         lookup: Lookup,
         step: int,
     ) -> None:
         """Make the updates on one batch."""
         c = self.config
-        batch = rule_batch(self.sampler, sample, lookup, behaviour, c.length_unit)
         prepared = c.rule.prepare(batch)
         self.watch.degenerate(step, prepared.advantage.degenerate)
         for inner in range(c.inner_updates):
             logp = batch.behaviour
             if now is not behaviour:
                 logp = as_record(lookup.gather(now.log_probability), c.prompts, c.group)
-            coefficients = c.rule.coefficients(prepared, logp)
+            values = scalar_values(now, reference, lookup, logp, c.rule.reads)
+            coefficients = c.rule.coefficients(prepared, logp, values)
             dw = self.policy.pull_back(gradient(self.policy, now, reference, lookup, coefficients))
             if self.noisy.any():
                 index = step * c.inner_updates + inner

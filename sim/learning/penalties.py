@@ -1,18 +1,33 @@
-"""Penalties on scalars of the network other than the sampled log-probability: entropy, and the exact KL to a reference.
+"""Penalties in the loss: each returns the coefficient of one scalar of the network, uphill.
 
-Each returns the coefficient of its scalar, pointing uphill. Both hold the visited states fixed: the gradient of the
-*trajectory* KL has a further part, KL to go in the advantage, which is another quantity with another name.
+Entropy and the exact KL have scalars of their own. Penalties that a sample estimates (k1, k2, k3, squared log-ratios, LLDS)
+are functions of the sampled log-prob: their derivative with respect to it joins the coefficient of ``"logp"``.
+
+``KlPerState`` holds the visited states fixed. The gradient of the KL of whole trajectories has a further part, the KL that a
+token leads to (``KlToGo``): two quantities with two names. Penalties in the *reward* are in :mod:`sim.learning.shaping`.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
+from sim.learning.batch import Reads
+from sim.learning.view import Ratio, ScalarKey, Scope, View, over_level, scope_of
 from sim.records.config import config
 
-__all__ = ["EntropyBonus", "KlPerState", "Penalty", "ScalarKey"]
+__all__ = [
+    "EntropyBonus",
+    "KlPerState",
+    "KlToGo",
+    "LikelihoodFloor",
+    "Penalty",
+    "SampledKl",
+    "ScalarKey",
+    "SquaredLogRatio",
+    "kl_estimate",
+]
 
-ScalarKey = str | tuple[str, str]
-"""Name of a per-token scalar of the network: ``"logp"``, ``"entropy"``, ``("kl", reference)``."""
+Estimator = Literal["k1", "k2", "k3"]
+Correction = Literal["none", "detached", "differentiated"]
 
 
 @runtime_checkable
@@ -24,14 +39,19 @@ class Penalty(Protocol):
         """The scalar it acts on."""
         ...
 
-    def __call__(self, mask: Any, factor: Any) -> Any:
-        """Return coefficients [..., Q, G, T] from the mask and the normaliser's factors."""
+    @property
+    def scope(self) -> Scope:
+        """The unit that must be in view at once."""
+        ...
+
+    def __call__(self, view: View) -> Any:
+        """Return coefficients, broadcastable to [..., Q, G, T], 0 at masked entries."""
         ...
 
 
-def _spread(strength: float, mask: Any, factor: Any) -> Any:
-    xp = array_namespace(factor)
-    return strength * xp.where(mask, xp.broadcast_to(factor, mask.shape), xp.zeros_like(factor))
+def _at_least_zero(name: str, value: float) -> None:
+    if value < 0:
+        raise ValueError(f"{name} = {value}: a penalty of negative {name} rewards what it should bound; use >= 0")
 
 
 @config
@@ -40,15 +60,16 @@ class EntropyBonus:
 
     strength: float
     """Weight, in units of the reward."""
+    scope: ClassVar[Scope] = "token"
 
     @property
     def scalar(self) -> ScalarKey:
         """The entropy of the token distribution, nats."""
         return "entropy"
 
-    def __call__(self, mask: Any, factor: Any) -> Any:
+    def __call__(self, view: View) -> Any:
         """Return strength x mask x factor."""
-        return _spread(self.strength, mask, factor)
+        return self.strength * view.sampled * view.factor
 
 
 @config
@@ -59,16 +80,190 @@ class KlPerState:
     """beta, in units of the reward."""
     reference: str = "ref"
     """Name of the reference policy."""
+    scope: ClassVar[Scope] = "token"
 
     def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise ValueError(f"strength = {self.strength}: a KL penalty of negative strength rewards drift; use >= 0")
+        _at_least_zero("strength", self.strength)
 
     @property
     def scalar(self) -> ScalarKey:
         """The KL to the named reference, nats."""
         return ("kl", self.reference)
 
-    def __call__(self, mask: Any, factor: Any) -> Any:
+    def __call__(self, view: View) -> Any:
         """Return -strength x mask x factor."""
-        return _spread(-self.strength, mask, factor)
+        return -self.strength * view.sampled * view.factor
+
+
+@config
+class KlToGo:
+    """- strength x (KL of the states a token leads to), on the token's log-prob.
+
+    grad E[sum_t KL_t] = E[sum_t grad KL_t + grad log pi_t x sum_{s > t} KL_s]; this is the second part, KlPerState the
+    first. Together with a mean over rollouts (BatchMean) they are the exact gradient of the trajectory KL, on policy.
+    """
+
+    strength: float
+    """beta, in units of the reward."""
+    reference: str = "ref"
+    """Name of the reference policy."""
+    scope: ClassVar[Scope] = "sequence"
+    reads: ClassVar[tuple[Reads, ...]] = ("kl",)
+
+    def __post_init__(self) -> None:
+        _at_least_zero("strength", self.strength)
+
+    @property
+    def scalar(self) -> ScalarKey:
+        """The sampled log-prob."""
+        return "logp"
+
+    def __call__(self, view: View) -> Any:
+        """Return -strength x (sum of later exact KLs) x mask x factor.
+
+        Raises
+        ------
+        ValueError
+            When the view has no exact KL of its states.
+        """
+        key = ("kl", self.reference)
+        if key not in view.values:
+            raise ValueError(
+                f"KlToGo needs the exact KL of the visited states: coefficients(..., values={{{key}: ...}})"
+            )
+        xp = array_namespace(view.now)
+        kl = xp.where(view.mask, view.values[key], xp.zeros_like(view.now))
+        later = xp.sum(kl, axis=-1, keepdims=True) - xp.cumulative_sum(kl, axis=-1)
+        return -self.strength * later * view.sampled * view.factor
+
+
+def kl_estimate(d: Any, estimator: Estimator) -> tuple[Any, Any]:
+    """Return an estimate of KL(pi || ref) from d = log pi - log ref of samples of pi, and its derivative by log pi.
+
+    k1 = d; k2 = d^2 / 2; k3 = exp(-d) - 1 + d. All but k2 estimate the KL without bias, and only k2's derivative does so for
+    its gradient: k1's averages to 0, k3's to the gradient of KL(ref || pi).
+
+    Source: Schulman, "Approximating KL divergence" (2020); the gradients are worked out in the tests.
+    """
+    xp = array_namespace(d)
+    if estimator == "k1":
+        return d, xp.ones_like(d)
+    if estimator == "k2":
+        return d * d / 2, d
+    inverse = xp.exp(-d)
+    return inverse - 1 + d, 1 - inverse
+
+
+@config
+class SampledKl:
+    """- strength x an estimate of KL(pi || reference) from the sampled tokens.
+
+    The derivative by log pi, with rho = pi / mu where a correction is asked for:
+    ``none``: k'; ``detached``: rho k'; ``differentiated``: rho (k' + k), the gradient of rho k.
+
+    What it regularises: k2 on policy, or any estimate times the differentiated ratio, gives the gradient of KL(pi || ref);
+    k1 alone gives 0 and k3 alone the gradient of KL(ref || pi). GRPO's own penalty is k3 without correction (2402.03300).
+    """
+
+    strength: float
+    """beta, in units of the reward."""
+    estimator: Estimator = "k3"
+    """Which estimate."""
+    correction: Correction = "none"
+    """What makes up for sampling from mu."""
+    scope: ClassVar[Scope] = "token"
+    reads: ClassVar[tuple[Reads, ...]] = ("reference",)
+
+    def __post_init__(self) -> None:
+        _at_least_zero("strength", self.strength)
+
+    @property
+    def scalar(self) -> ScalarKey:
+        """The sampled log-prob."""
+        return "logp"
+
+    def __call__(self, view: View) -> Any:
+        """Return -strength x derivative x mask x factor."""
+        xp = array_namespace(view.now)
+        d = view.log_ratio("now/reference")
+        value, slope = kl_estimate(xp.zeros_like(view.now) if d is None else d, self.estimator)
+        if self.correction == "differentiated":
+            slope = slope + value
+        log = view.log_ratio("now/behaviour")
+        if self.correction != "none" and log is not None:
+            slope = slope * xp.exp(log)
+        return -self.strength * slope * view.sampled * view.factor
+
+
+@config
+class SquaredLogRatio:
+    """- strength x (log-ratio)^2, of a whole sequence or of each token.
+
+    (sum_t log rho_t)^2 is Kimi K1.5's and K2's (2501.12599); sum_t (log rho_t)^2 is K2.5's (2602.02276). Only the first,
+    with the right baseline, has the exact tilt pi_old exp(R / tau) / Z as its optimum.
+    """
+
+    strength: float
+    """Weight of the square, in units of the reward."""
+    level: Literal["token", "sequence"] = "sequence"
+    """What is squared."""
+    ratio: Ratio = "now/proximal"
+    """The two policies."""
+
+    def __post_init__(self) -> None:
+        _at_least_zero("strength", self.strength)
+
+    @property
+    def scope(self) -> Scope:
+        """A token or a sequence."""
+        return scope_of(self.level)
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """The reference, where it is compared with."""
+        return ("reference",) if self.ratio == "now/reference" else ()
+
+    @property
+    def scalar(self) -> ScalarKey:
+        """The sampled log-prob."""
+        return "logp"
+
+    def __call__(self, view: View) -> Any:
+        """Return -2 strength x log-ratio x mask x factor."""
+        log = view.log_ratio(self.ratio)
+        if log is None:
+            return array_namespace(view.now).zeros_like(view.now)
+        return -2 * self.strength * over_level(log, self.level, view.mask) * view.sampled * view.factor
+
+
+@config
+class LikelihoodFloor:
+    """LLDS: holds up the likelihood of what was not worse than average.
+
+    - strength x 1[A >= 0] x 1[the turn's log-likelihood fell] x max(0, log pi_old - log pi), per token. The gate is the
+    sum over the turn; the sum is divided by the rule's normaliser.
+
+    Source: arXiv 2512.04220; its code has strength 0.2 and a mean over tokens.
+    """
+
+    strength: float = 0.2
+    """lambda, in units of the reward."""
+    scope: ClassVar[Scope] = "turn"
+    reads: ClassVar[tuple[Reads, ...]] = ("turn",)
+
+    def __post_init__(self) -> None:
+        _at_least_zero("strength", self.strength)
+
+    @property
+    def scalar(self) -> ScalarKey:
+        """The sampled log-prob."""
+        return "logp"
+
+    def __call__(self, view: View) -> Any:
+        """Return strength x mask x factor where the gate is open and the token's log-prob fell."""
+        xp = array_namespace(view.now)
+        log = view.log_ratio("now/proximal")
+        if log is None:
+            return xp.zeros_like(view.now)
+        fell = (over_level(log, "turn", view.mask, view.turn) < 0) & (log < 0) & (view.advantage >= 0)
+        return self.strength * xp.astype(fell, view.now.dtype) * view.sampled * view.factor

@@ -14,29 +14,33 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.learning.arrays import array_namespace
+from sim.learning.batch import Batch, Reads
 from sim.learning.credit import Advantage, Credit, GroupCredit
 from sim.learning.normalisers import BatchMean, Normaliser
 from sim.learning.penalties import Penalty, ScalarKey
-from sim.learning.weights import PpoClip, Scope, Weight, Weights
+from sim.learning.shaping import Shaping
+from sim.learning.view import Scope, View, broadest
+from sim.learning.weights import Weight, Weights, ppo_clip
 from sim.records.config import config
 
 __all__ = ["Batch", "Coefficients", "Prepared", "Rule"]
 
+_FITS: dict[str, tuple[Scope, ...]] = {
+    "groups": ("token", "turn", "sequence", "group"),
+    "rollouts": ("token", "turn", "sequence"),
+    "tokens": ("token",),
+}
+"""Scopes that a cut along an axis leaves whole."""
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """What a rule sees of a batch of rollouts; ``rollouts.padded()`` gives these views."""
+_AXIS = {"groups": -3, "rollouts": -2, "tokens": -1}
 
-    reward: Any
-    """Reward of each rollout, [..., Q, G]; may be NaN where not valid."""
-    mask: Any
-    """What the loss may touch: sampled tokens (turns, in the simulator), [..., Q, G, T], bool."""
-    behaviour: Any
-    """log mu of what was sampled, at sampling, [..., Q, G, T]."""
-    valid: Any = None
-    """Rollouts that count, [..., Q, G], bool; None for all."""
-    lengths: Any = None
-    """Length each entry stands for, [..., Q, G, T]; None for 1 each."""
+
+def _cut(x: Any, along: str, index: slice) -> Any:
+    """Return the part of `x`, broadcastable to [..., Q, G, T]; an axis of length 1 stays."""
+    axis = _AXIS[along]
+    if x is None or x.ndim < -axis or x.shape[axis] == 1:
+        return x
+    return x[(..., index, *(slice(None),) * (-axis - 1))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,20 +57,58 @@ class Prepared:
     """The normaliser's factors, broadcastable against the mask."""
     behaviour: Any
     """log mu, [..., Q, G, T]."""
+    proximal: Any
+    """log pi_old, [..., Q, G, T]; `behaviour` itself where there is one engine."""
+    reference: Any = None
+    """log pi_ref, [..., Q, G, T], or None."""
+    turn: Any = None
+    """Turn of each token, or None."""
+    scope: Scope = "token"
+    """What the rule must have in view at once."""
 
-    def rollouts(self, index: Any) -> "Prepared":
-        """Return the micro-batch of the groups `index` (an index of axis -3 of the mask)."""
+    def cut(self, along: str, index: slice) -> "Prepared":
+        """Return a micro-batch: the ``"groups"``, ``"rollouts"`` (within each group) or ``"tokens"`` in `index`.
 
-        def cut(x: Any) -> Any:
-            return x[..., index, :, :] if x.shape[-3] > 1 or self.mask.shape[-3] == 1 else x
+        Advantages and normalisers are those of the whole batch, so the gradients of the parts add up to its gradient.
 
+        Raises
+        ------
+        ValueError
+            When the cut would take from the rule what it must have in view at once.
+        """
+        if along not in _FITS:
+            raise ValueError(f"along = {along!r} must be one of {', '.join(map(repr, _FITS))}")
+        if self.scope not in _FITS[along]:
+            raise ValueError(
+                f"this rule needs a whole {self.scope} in view and a cut along {along} would divide it; compute the "
+                "coefficients of the whole batch first (a scoring pass without gradients) and cut those"
+            )
+        value, degenerate = self.advantage.value, self.advantage.degenerate
+        parts = {
+            name: _cut(getattr(self, name), along, index)
+            for name in ("mask", "sampled", "factor", "behaviour", "reference", "turn")
+        }
+        same = self.proximal is self.behaviour
         return replace(
             self,
-            advantage=Advantage(self.advantage.value[..., index, :], self.advantage.degenerate[..., index]),
-            mask=self.mask[..., index, :, :],
-            sampled=self.sampled[..., index, :, :],
-            factor=cut(self.factor),
-            behaviour=self.behaviour[..., index, :, :],
+            advantage=Advantage(_cut(value, along, index), degenerate[..., index] if along == "groups" else degenerate),
+            proximal=parts["behaviour"] if same else _cut(self.proximal, along, index),
+            **parts,
+        )
+
+    def view(self, logp: Any, values: Mapping[ScalarKey, Any]) -> View:
+        """Return what weights and penalties see at the current log-probs."""
+        return View(
+            logp,
+            self.proximal,
+            self.behaviour,
+            self.advantage.value,
+            self.mask,
+            self.sampled,
+            self.factor,
+            self.reference,
+            self.turn,
+            values,
         )
 
 
@@ -79,24 +121,36 @@ class Coefficients:
     weights: Weights
     """The weights, with the unclamped ratio and the two clip counts."""
 
+    def cut(self, along: str, index: slice) -> Mapping[ScalarKey, Any]:
+        """Return the coefficients of a micro-batch, after a scoring pass over the whole batch."""
+        return {scalar: _cut(value, along, index) for scalar, value in self.scalars.items()}
+
 
 @config
 class Rule:
-    """Credit, weight, normaliser and penalties, composed."""
+    """Credit, weight, normaliser, penalties and shaping, composed."""
 
     credit: Credit = GroupCredit()
     """From rewards to advantages."""
-    weight: Weight = PpoClip()
+    weight: Weight = ppo_clip()
     """Off-policy weight of each token."""
     normaliser: Normaliser = BatchMean()
     """What the sum is divided by."""
     penalties: tuple[Penalty, ...] = ()
-    """Terms on other scalars."""
+    """Terms in the loss."""
+    shaping: tuple[Shaping, ...] = ()
+    """Terms in the reward."""
 
     @property
     def scope(self) -> Scope:
-        """The unit that must be in one micro-batch when coefficients are computed."""
-        return self.weight.scope
+        """The unit that must be in view at once when coefficients are computed."""
+        return broadest(self.weight.scope, *(p.scope for p in self.penalties))
+
+    @property
+    def reads(self) -> frozenset[Reads]:
+        """What the rule reads beside rewards, masks and the log-probs of sampler and learner."""
+        parts = (self.credit, *self.penalties, *self.shaping)
+        return frozenset(name for part in parts for name in getattr(part, "reads", ()))
 
     def prepare(self, batch: Batch) -> Prepared:
         """Return what is fixed for the batch: advantages, the effective mask, normaliser factors.
@@ -104,27 +158,77 @@ class Rule:
         Raises
         ------
         ValueError
-            When the shapes do not fit or a usable reward is not finite.
+            When the shapes do not fit, a usable reward is not finite, or the batch lacks what the rule reads.
         """
         xp = array_namespace(batch.reward)
+        self._check(batch)
+        mask = batch.mask if batch.valid is None else batch.mask & batch.valid[..., None]
+        sampled = xp.astype(mask, batch.behaviour.dtype)
+        lengths = sampled if batch.lengths is None else sampled * batch.lengths
+        return Prepared(
+            self.credit(self.shaped(batch)),
+            mask,
+            sampled,
+            self.normaliser(lengths),
+            batch.behaviour,
+            batch.behaviour if batch.proximal is None else batch.proximal,
+            batch.reference,
+            batch.turn,
+            self.scope,
+        )
+
+    def _check(self, batch: Batch) -> None:
+        if batch.mask is None or batch.behaviour is None:
+            raise ValueError(
+                "a rule needs Batch(reward, mask, behaviour): which tokens were sampled, with what log-probs"
+            )
         if batch.mask.shape[:-1] != batch.reward.shape or batch.behaviour.shape != batch.mask.shape:
             raise ValueError(
                 f"reward {batch.reward.shape}, mask {batch.mask.shape} and behaviour {batch.behaviour.shape} do not fit; "
                 "expected [..., Q, G], [..., Q, G, T] and [..., Q, G, T]"
             )
-        mask = batch.mask if batch.valid is None else batch.mask & batch.valid[..., None]
-        sampled = xp.astype(mask, batch.behaviour.dtype)
-        lengths = sampled if batch.lengths is None else sampled * batch.lengths
-        advantage = self.credit(batch.reward, batch.valid)
-        return Prepared(advantage, mask, sampled, self.normaliser(lengths), batch.behaviour)
+        for name in ("proximal", "reference", "turn", "state", "process_reward", "step_reward"):
+            x = getattr(batch, name)
+            if x is not None and x.shape != batch.mask.shape:
+                raise ValueError(f"{name} {x.shape} does not fit the mask {batch.mask.shape}")
+        for name in self.reads - {"kl"}:
+            if getattr(batch, name) is None:
+                raise ValueError(f"this rule reads {name!r}; supply Batch({name}=...)")
 
-    def coefficients(self, prepared: Prepared, logp: Any) -> Coefficients:
-        """Return the coefficients at the current log-probs `logp` [..., Q, G, T], which carry no gradient."""
-        advantage = prepared.advantage.value[..., None]
-        weights = self.weight(logp, prepared.behaviour, advantage, prepared.mask)
-        g = prepared.sampled * (weights.value * (advantage * prepared.factor))
+    def shaped(self, batch: Batch) -> Batch:
+        """Return the batch with the shaping terms in its rewards."""
+        xp = array_namespace(batch.reward)
+        reward, steps = batch.reward, batch.step_reward
+        for term in self.shaping:
+            value = term(batch)
+            if term.per == "rollout":
+                reward = reward + value
+            else:
+                value = xp.where(batch.mask, value, xp.zeros_like(value))
+                steps = value if steps is None else steps + value
+        if steps is not None and self.credit.per == "rollout":
+            reward = reward + xp.sum(xp.where(batch.mask, steps, xp.zeros_like(steps)), axis=-1)
+        return batch if reward is batch.reward and steps is None else replace(batch, reward=reward, step_reward=steps)
+
+    def coefficients(
+        self, prepared: Prepared, logp: Any, values: Mapping[ScalarKey, Any] | None = None
+    ) -> Coefficients:
+        """Return the coefficients at the current log-probs `logp` [..., Q, G, T], which carry no gradient.
+
+        Parameters
+        ----------
+        prepared
+            The batch, or a micro-batch of it.
+        logp
+            log pi of what was sampled, detached.
+        values
+            Current values of other scalars, [..., Q, G, T], where a penalty reads them.
+        """
+        view = prepared.view(logp, values or {})
+        weights = self.weight(view)
+        g = prepared.sampled * (weights.value * (prepared.advantage.value * prepared.factor))
         scalars: dict[ScalarKey, Any] = {"logp": g}
         for penalty in self.penalties:
-            c = penalty(prepared.mask, prepared.factor)
+            c = penalty(view)
             scalars[penalty.scalar] = scalars[penalty.scalar] + c if penalty.scalar in scalars else c
         return Coefficients(scalars, weights)

@@ -129,6 +129,11 @@ class Training:
     """Updates on each batch."""
     lag: int = 0
     """Steps by which the policy that samples is behind, in its whole state: weights and drive alike."""
+    proximal: str = "sampler"
+    """pi_old, what ratios are about: ``"sampler"`` (the policy that sampled, in the learner's own log-probs) or
+    ``"learner"`` (the policy at the batch's first update: the recent policy of a decoupled objective)."""
+    mismatch: float = 0.0
+    """Standard deviation of Gaussian noise on the engine's logits, fresh at every step: train-serving mismatch."""
     noise: GradientNoise | None = None
     """Gradient noise."""
     drive: Drive | None = None
@@ -152,9 +157,15 @@ class Training:
         for name, least in (("prompts", 1), ("group", 2), ("steps", 0), ("inner_updates", 1), ("lag", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} = {getattr(self, name)} must be at least {least}")
+        if self.mismatch < 0:
+            raise ValueError(f"mismatch = {self.mismatch} must be at least 0")
         if self.keep_rollouts is not None and not 0 <= self.keep_rollouts < self.steps:
             raise ValueError(f"keep_rollouts = {self.keep_rollouts} must be a step of the run, 0 to {self.steps - 1}")
-        for name, allowed in (("on_zero_signal", ("step", "skip")), ("length_unit", ("turn", "token"))):
+        for name, allowed in (
+            ("on_zero_signal", ("step", "skip")),
+            ("length_unit", ("turn", "token")),
+            ("proximal", ("sampler", "learner")),
+        ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} = {getattr(self, name)!r} must be one of {', '.join(map(repr, allowed))}")
         known = self.graph().free_names

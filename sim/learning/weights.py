@@ -1,19 +1,44 @@
 """Weights: how much each sampled token's advantage counts, given what the policy has become since it was sampled.
 
-The update direction of every objective here is sum of weight x A x grad log pi with the weight held constant (its
-stop-gradient). A rule states its *scope*, the unit it must see at once. Log-ratios are masked before they are
-exponentiated, so a padded entry can never become inf x 0.
+The update direction of every objective here is sum of w x A x grad log pi with w held constant: the stop-gradient is the
+same for all, and a paper that differentiates min(rho A, clip(rho) A) arrives at w = rho or 0. Most weights of the field are
+one thing, a ratio of two policies at some level, kept inside a region that may depend on the sign of A; :class:`Bounded` is
+that, and :class:`Product` multiplies several. Named ones are functions that return them.
 """
 
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
+from sim.learning.view import Level, Ratio, Scope, View, broadest, over_level, scope_of
 from sim.records.config import config
 
-__all__ = ["PpoClip", "Scope", "Unweighted", "Weight", "Weights", "log_ratio"]
+__all__ = [
+    "BatchNormalised",
+    "Bounded",
+    "Bounds",
+    "Product",
+    "Region",
+    "SecondMoment",
+    "Unweighted",
+    "Weight",
+    "Weights",
+    "ppo_clip",
+]
 
-Scope = Literal["token", "turn", "sequence", "group", "batch"]
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Where one ratio met its bounds; what it means is computed when asked for."""
+
+    ratio: Any
+    """The unclamped ratio."""
+    low: Any
+    """Least ratio kept, by the sign of A."""
+    high: Any
+    """Largest ratio kept, by the sign of A."""
+    band: tuple[float, float]
+    """The narrowest bounds of either sign."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +48,28 @@ class Weights:
     value: Any
     """w, broadcastable to [..., Q, G, T]; finite at masked entries, where it is multiplied by 0."""
     unclamped: Any
-    """The ratio before any bound, broadcastable to [..., Q, G, T]; 1 at masked entries."""
-    binding: Any
-    """Where a bound changed the gradient (depends on the sign of A), bool, or None if the rule has no bound."""
-    outside: Any
-    """Where the ratio lies outside the bounds, whatever the sign of A, bool, or None if the rule has no bound."""
+    """w as it would be without any bound, broadcastable to [..., Q, G, T]; 1 at masked entries."""
+    bounds: tuple[Bounds, ...] = ()
+    """One for each bounded ratio in w."""
+
+    @property
+    def binding(self) -> Any:
+        """Where a bound changed the gradient (depends on the sign of A), bool, or None if the rule has no bound."""
+        return _any([(b.ratio < b.low) | (b.ratio > b.high) for b in self.bounds])
+
+    @property
+    def outside(self) -> Any:
+        """Where a ratio lies outside the bounds of either sign, bool, or None if the rule has no bound."""
+        return _any([(b.ratio < b.band[0]) | (b.ratio > b.band[1]) for b in self.bounds])
+
+
+def _any(found: list[Any]) -> Any:
+    if not found:
+        return None
+    total = found[0]
+    for more in found[1:]:
+        total = total | more
+    return total
 
 
 @runtime_checkable
@@ -36,76 +78,242 @@ class Weight(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The unit that must be in one micro-batch."""
+        """The unit that must be in view at once."""
         ...
 
-    def __call__(self, logp: Any, behaviour: Any, advantage: Any, mask: Any) -> Weights:
-        """Return the weights for log-probs now and at sampling [..., Q, G, T], A [..., Q, G, 1], mask [..., Q, G, T]."""
+    def __call__(self, view: View) -> Weights:
+        """Return the weights."""
         ...
-
-
-def log_ratio(logp: Any, behaviour: Any, mask: Any) -> Any:
-    """Return log(pi / mu), 0 at masked entries."""
-    xp = array_namespace(logp)
-    difference = logp - behaviour
-    return xp.where(mask, difference, xp.zeros_like(difference))
-
-
-def _one(logp: Any) -> Any:
-    """Return 1, broadcastable against `logp`."""
-    return array_namespace(logp).ones((1,) * logp.ndim, dtype=logp.dtype)
 
 
 @config
 class Unweighted:
-    """w = 1: REINFORCE, the plain on-policy gradient."""
+    """w = 1: REINFORCE, the plain on-policy gradient. The ratio is still reported."""
 
     @property
     def scope(self) -> Scope:
         """A token."""
         return "token"
 
-    def __call__(self, logp: Any, behaviour: Any, advantage: Any, mask: Any) -> Weights:
-        """Return ones; the ratio is still reported."""
-        one = _one(logp)
-        if logp is behaviour:
-            return Weights(one, one, None, None)
-        return Weights(one, array_namespace(logp).exp(log_ratio(logp, behaviour, mask)), None, None)
+    def __call__(self, view: View) -> Weights:
+        """Return ones."""
+        log = view.log_ratio("now/behaviour")
+        return Weights(view.one(), view.one() if log is None else array_namespace(log).exp(log))
 
 
 @config
-class PpoClip:
-    """PPO's clipped ratio: w = rho, and 0 where the bound binds.
+class Region:
+    """The ratios that are kept as they are, ends included, and what becomes of the others."""
 
-    The gradient of min(rho A, clip(rho, 1 - low, 1 + high) A) is rho A grad log pi, except 0 where A > 0 and
-    rho > 1 + high or A < 0 and rho < 1 - low. It is unbounded for A < 0 and large rho.
-
-    Source: Schulman et al., arXiv 1707.06347, equation 7; unequal bounds: DAPO, arXiv 2503.14476.
-    """
-
-    low: float = 0.2
-    """Lower bound is 1 - low."""
-    high: float = 0.2
-    """Upper bound is 1 + high."""
+    low: float = 0.0
+    """Least ratio."""
+    high: float | None = None
+    """Largest ratio; None for no bound."""
+    outside: Literal["zero", "truncate"] = "zero"
+    """``"zero"``: no gradient; ``"truncate"``: the ratio is replaced by the bound it passed."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.low < 1:
-            raise ValueError(f"low = {self.low} must lie in (0, 1): the ratio is bounded below by 1 - low")
-        if self.high <= 0:
-            raise ValueError(f"high = {self.high} must be positive: the ratio is bounded above by 1 + high")
+        if self.low < 0 or (self.high is not None and self.high < self.low):
+            raise ValueError(f"a region from {self.low} to {self.high} is empty; ratios are positive, low <= high")
+
+    @property
+    def top(self) -> float:
+        """Largest ratio, as a number."""
+        return float("inf") if self.high is None else self.high
+
+
+@config
+class Bounded:
+    """w = r inside a region, and 0 or the bound outside it; the region may depend on the sign of A.
+
+    r = exp(log top - log bottom) of two policies, at a level: of the token, of its turn or sequence (product), the
+    geometric mean of its sequence, or the least token ratio of its sequence. In log space throughout, so a product over
+    300 tokens neither overflows nor vanishes before it is clamped.
+    """
+
+    ratio: Ratio = "now/proximal"
+    """The two policies."""
+    level: Level = "token"
+    """The unit the ratio is about."""
+    positive: Region = Region()
+    """Region where A > 0."""
+    negative: Region | None = None
+    """Region where A < 0; None for the same."""
+    inside: Literal["ratio", "one"] = "ratio"
+    """w inside the region: r, or 1 (a mask, where another factor carries the ratio)."""
 
     @property
     def scope(self) -> Scope:
-        """A token."""
-        return "token"
+        """The unit of the level."""
+        return scope_of(self.level)
 
-    def __call__(self, logp: Any, behaviour: Any, advantage: Any, mask: Any) -> Weights:
-        """Return rho, zeroed where the bound binds."""
-        xp = array_namespace(logp)
-        if logp is behaviour:  # the first update on policy: every ratio is 1 and no bound can bind
-            one, none = _one(logp), xp.astype(_one(logp), xp.bool) ^ True
-            return Weights(one, one, none, none)
-        ratio = xp.exp(log_ratio(logp, behaviour, mask))
-        above, below = ratio > 1 + self.high, ratio < 1 - self.low
-        binding = ((advantage > 0) & above) | ((advantage < 0) & below)
-        return Weights(xp.where(binding, xp.zeros_like(ratio), ratio), ratio, binding, above | below)
+    def regions(self) -> tuple[Region, Region]:
+        """Return the regions for A > 0 and A < 0."""
+        return self.positive, self.positive if self.negative is None else self.negative
+
+    def band(self) -> tuple[float, float]:
+        """Return the narrowest bounds of either sign."""
+        up, down = self.regions()
+        return max(up.low, down.low), min(up.top, down.top)
+
+    def __call__(self, view: View) -> Weights:
+        """Return the bounded ratios."""
+        log = view.log_ratio(self.ratio)
+        if log is None and self.band()[0] <= 1 <= self.band()[1]:  # one policy: every ratio is 1, no bound can bind
+            one = view.one()
+            return Weights(one, one, (Bounds(one, 0.0, float("inf"), self.band()),))
+        xp = array_namespace(view.now)
+        ratio = view.one() if log is None else xp.exp(over_level(log, self.level, view.mask, view.turn))
+        up, down = self.regions()
+        low, high = _by_sign(view.advantage, up.low, down.low), _by_sign(view.advantage, up.top, down.top)
+        clamped = _clamp(ratio, low, high)
+        value = self._inside(ratio, clamped, view.advantage)
+        unclamped = ratio if self.inside == "ratio" else view.one()
+        return Weights(value, unclamped, (Bounds(ratio, low, high, self.band()),))
+
+    def _inside(self, ratio: Any, clamped: Any, advantage: Any) -> Any:
+        xp = array_namespace(ratio)
+        up, down = self.regions()
+        kept = xp.astype(clamped == ratio, ratio.dtype)
+        if self.inside == "one":
+            return kept
+        if up.outside == down.outside:
+            return clamped if up.outside == "truncate" else kept * clamped
+        truncates = (advantage > 0) if up.outside == "truncate" else (advantage <= 0)
+        return xp.where(truncates, clamped, kept * clamped)
+
+
+def _by_sign(advantage: Any, up: float, down: float) -> Any:
+    """Return `up` where A > 0 and `down` elsewhere; a plain number where they are the same."""
+    if up == down:
+        return up
+    xp = array_namespace(advantage)
+    like = {"dtype": advantage.dtype, "device": advantage.device}
+    return xp.where(advantage > 0, xp.asarray(up, **like), xp.asarray(down, **like))
+
+
+def _clamp(ratio: Any, low: Any, high: Any) -> Any:
+    """Return the ratio kept between its bounds; a plain 0 or infinity is none."""
+    low = None if isinstance(low, float) and low == 0 else low
+    high = None if isinstance(high, float) and high == float("inf") else high
+    return ratio if low is None and high is None else array_namespace(ratio).clip(ratio, min=low, max=high)
+
+
+def ppo_clip(low: float = 0.2, high: float = 0.2, dual: float | None = None) -> Bounded:
+    """Return PPO's clipped ratio: w = rho, and 0 where the bound binds.
+
+    The gradient of min(rho A, clip(rho, 1 - low, 1 + high) A) is rho A grad log pi, except 0 where A > 0 and
+    rho > 1 + high or A < 0 and rho < 1 - low. It is unbounded for A < 0 and large rho, unless `dual` bounds it: the loss of
+    a token with A < 0 is then capped at dual x |A|.
+
+    Source: Schulman et al., arXiv 1707.06347, equation 7; unequal bounds: DAPO, arXiv 2503.14476; dual clip: Ye et al.,
+    arXiv 1912.09729.
+
+    Raises
+    ------
+    ValueError
+        For bounds outside their range.
+    """
+    if not 0 < low < 1:
+        raise ValueError(f"low = {low} must lie in (0, 1): the ratio is bounded below by 1 - low")
+    if high <= 0:
+        raise ValueError(f"high = {high} must be positive: the ratio is bounded above by 1 + high")
+    if dual is not None and dual <= 1:
+        raise ValueError(f"dual = {dual} must be above 1: it caps the ratio of tokens with A < 0")
+    return Bounded(positive=Region(high=1 + high), negative=Region(low=1 - low, high=dual))
+
+
+@config
+class Product:
+    """w = the product of several weights, each with its own ratio, level and region."""
+
+    factors: tuple[Weight, ...]
+    """What is multiplied."""
+
+    def __post_init__(self) -> None:
+        if not self.factors:
+            raise ValueError("a product of no weights; use Unweighted()")
+
+    @property
+    def scope(self) -> Scope:
+        """The broadest of its factors'."""
+        return broadest(*(f.scope for f in self.factors))
+
+    def __call__(self, view: View) -> Weights:
+        """Return the products of values and of unclamped values."""
+        first, *others = (f(view) for f in self.factors)
+        value, unclamped, bounds = first.value, first.unclamped, first.bounds
+        for w in others:
+            value, unclamped, bounds = value * w.value, unclamped * w.unclamped, bounds + w.bounds
+        return Weights(value, unclamped, bounds)
+
+
+@config
+class BatchNormalised:
+    """w / (mean of w over the batch's sampled tokens): the weights average to 1, zeros included."""
+
+    weight: Weight
+    """What is normalised."""
+
+    @property
+    def scope(self) -> Scope:
+        """The batch."""
+        return "batch"
+
+    def __call__(self, view: View) -> Weights:
+        """Return the weights divided by their mean; 0 where all of them are."""
+        xp = array_namespace(view.now)
+        w = self.weight(view)
+        axes = (-3, -2, -1)
+        count = xp.sum(view.sampled, axis=axes, keepdims=True)
+        total = xp.sum(view.sampled * w.value, axis=axes, keepdims=True)
+        some = total > 0
+        scale = xp.where(some, count, xp.zeros_like(count)) / xp.where(some, total, xp.ones_like(total))
+        return Weights(w.value * scale, w.unclamped, w.bounds)
+
+
+@config
+class SecondMoment:
+    """w = r where r is kept; the tokens with the largest (log r)^2 are masked until the batch's mean is below a threshold.
+
+    Tokens of equal (log r)^2 share a fate, so the order of the batch does not matter; at the bound they are masked.
+
+    Source: M2PO, arXiv 2510.01161. The paper bounds pi_theta / mu; AReaL's code masks by pi_old / mu.
+    """
+
+    threshold: float = 0.04
+    """Bound on the mean (log r)^2 of what is kept, nats^2 (0.04 in AReaL's example)."""
+    ratio: Ratio = "now/behaviour"
+    """The two policies."""
+
+    def __post_init__(self) -> None:
+        if self.threshold <= 0:
+            raise ValueError(f"threshold = {self.threshold} must be positive, in nats squared")
+
+    @property
+    def scope(self) -> Scope:
+        """The batch."""
+        return "batch"
+
+    def __call__(self, view: View) -> Weights:
+        """Return the ratios, 0 where masked."""
+        xp = array_namespace(view.now)
+        log = view.log_ratio(self.ratio)
+        if log is None:
+            one = view.one()
+            return Weights(one, one, (Bounds(one * 0, 0.0, float("inf"), (0.0, float("inf"))),))
+        square = log * log
+        *lead, Q, G, T = square.shape
+        flat = (*lead, Q * G * T)
+        # masked entries sort to the far end and are no part of any mean
+        ordered = xp.sort(xp.where(xp.reshape(view.mask, flat), xp.reshape(square, flat), xp.inf), axis=-1)
+        real = xp.isfinite(ordered)
+        mean = xp.cumulative_sum(xp.where(real, ordered, xp.zeros_like(ordered)), axis=-1)
+        mean = mean / xp.arange(1, flat[-1] + 1, dtype=mean.dtype, device=mean.device)
+        # means of a rising sequence rise: the first that is too large is the smallest square to be masked
+        over = real & (mean >= self.threshold)
+        cut = xp.min(xp.where(over, ordered, xp.inf), axis=-1)[..., None, None, None]
+        kept = xp.astype(square < cut, log.dtype)
+        unclamped = xp.exp(log)
+        largest = xp.max(xp.where(square < cut, square, xp.zeros_like(square)), axis=(-3, -2, -1), keepdims=True)
+        return Weights(kept * unclamped, unclamped, (Bounds(square, 0.0, largest, (0.0, float("inf"))),))

@@ -2,7 +2,7 @@
 
 A config is a frozen dataclass whose fields are checked when it is built: an unknown key or a value of another type is
 an error that names the field, the value and the nearest names. Nothing is coerced (``"3"`` is not ``3``). Configs nest,
-a choice is an object (``PpoClip(.2, .2)``), and each writes its own type into JSON, so that what is on record can be
+a choice is an object (``Sgd(2.4)``), and each writes its own type into JSON, so that what is on record can be
 built again.
 """
 

@@ -5,13 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from sim.learning.credit import GroupCredit, returns_to_go
+from sim.learning.credit import GroupCredit
 from sim.learning.lookup import Lookup
-from sim.learning.loop import draw, gradient, rule_batch
 from sim.learning.normalisers import BatchMean, ConstantLength, MicrobatchMean, SequenceMean, TokenMean
 from sim.learning.penalties import EntropyBonus, KlPerState
 from sim.learning.rule import Batch, Rule
-from sim.learning.weights import PpoClip, Unweighted
+from sim.learning.step_credit import returns_to_go
+from sim.learning.tabular import draw, gradient, rule_batch
+from sim.learning.weights import Unweighted, ppo_clip
 from sim.mdp.policy import SoftmaxPolicy
 from sim.mdp.sampling import Sampler
 from sim.mdp.worlds import PRESETS
@@ -20,7 +21,7 @@ from sim.records.rng import BlockStream
 torch = pytest.importorskip("torch")
 
 CREDITS = [GroupCredit(std=False), GroupCredit(ddof=1), GroupCredit(ddof=0, epsilon=1e-4)]
-WEIGHTS = [Unweighted(), PpoClip(0.2, 0.2), PpoClip(0.2, 0.28)]
+WEIGHTS = [Unweighted(), ppo_clip(0.2, 0.2), ppo_clip(0.2, 0.28)]
 NORMALISERS = [
     TokenMean(),
     SequenceMean(),
@@ -130,10 +131,10 @@ def stock(reward, logp, behaviour, mask):
 @pytest.mark.parametrize(
     ("loss", "rule"),
     [
-        (grpo, Rule(GroupCredit(), PpoClip(), SequenceMean())),
-        (dapo, Rule(GroupCredit(), PpoClip(0.2, 0.28), TokenMean())),
-        (dr_grpo, Rule(GroupCredit(std=False), PpoClip(), ConstantLength(6.0))),
-        (stock, Rule(GroupCredit(), PpoClip(), MicrobatchMean(2))),
+        (grpo, Rule(GroupCredit(), ppo_clip(), SequenceMean())),
+        (dapo, Rule(GroupCredit(), ppo_clip(0.2, 0.28), TokenMean())),
+        (dr_grpo, Rule(GroupCredit(std=False), ppo_clip(), ConstantLength(6.0))),
+        (stock, Rule(GroupCredit(), ppo_clip(), MicrobatchMean(2))),
     ],
 )
 def test_coefficients_are_minus_the_gradient_of_the_loss(loss, rule):
@@ -179,7 +180,7 @@ def test_autograd_gives_the_simulators_gradient(off_policy):
         "entropy": -(p * safe).sum(-1)[context],
         ("kl", "ref"): (p * (safe - log_ref)).sum(-1)[context],
     }
-    rule = Rule(GroupCredit(), PpoClip(), SequenceMean(), (EntropyBonus(0.1), KlPerState(0.3)))
+    rule = Rule(GroupCredit(), ppo_clip(), SequenceMean(), (EntropyBonus(0.1), KlPerState(0.3)))
     t_batch = Batch(*as_torch(batch.reward, batch.mask, batch.behaviour))
     c = rule.coefficients(rule.prepare(t_batch), scalars["logp"].detach())
     assert set(c.scalars) == set(scalars)

@@ -4,7 +4,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sim.learning.credit import Credit, GroupCredit, returns_to_go
+from sim.learning.batch import Batch
+from sim.learning.credit import Credit, GroupCredit
+from sim.learning.step_credit import returns_to_go
 from sim.records.config import ConfigError
 
 REWARDS = st.floats(-10, 10, allow_nan=False).map(lambda x: round(x, 3))
@@ -12,9 +14,15 @@ GROUPS = hnp.arrays(float, hnp.array_shapes(min_dims=2, max_dims=3, min_side=1, 
 CREDITS = st.builds(GroupCredit, std=st.booleans(), ddof=st.sampled_from((0, 1)))
 
 
+def values(credit, reward, valid=None):
+    """The advantages, [..., Q, G]."""
+    return credit(Batch(reward, valid=valid)).value[..., 0]
+
+
 def advantage(*rewards, valid=None, **options):
-    found = GroupCredit(**options)(np.array([rewards], float), None if valid is None else np.array([valid]))
-    return found.value[0], bool(found.degenerate[0])
+    valid = None if valid is None else np.array([valid])
+    found = GroupCredit(**options)(Batch(np.array([rewards], float), valid=valid))
+    return found.value[0, :, 0], bool(found.degenerate[0])
 
 
 # --- by hand ----------------------------------------------------------------------------------------------------------
@@ -81,8 +89,8 @@ def test_it_is_a_credit():
 
 @given(GROUPS, CREDITS)
 def test_advantages_of_a_group_sum_to_zero(reward, credit):
-    found = credit(reward)
-    assert np.abs(found.value.sum(-1)).max() < 1e-9
+    found = credit(Batch(reward))
+    assert np.abs(found.value.sum(-2)).max() < 1e-9
     assert np.array_equal(found.degenerate, (reward == reward[..., :1]).all(-1))
 
 
@@ -91,26 +99,26 @@ def test_permuting_a_group_permutes_its_advantages(reward, credit, random):
     order = list(range(reward.shape[-1]))
     random.shuffle(order)
     np.testing.assert_allclose(
-        credit(reward[..., order]).value, credit(reward).value[..., order], rtol=1e-9, atol=1e-12
+        values(credit, reward[..., order]), values(credit, reward)[..., order], rtol=1e-9, atol=1e-12
     )
 
 
 @given(GROUPS, CREDITS, st.integers(-8, 8))
 def test_shifting_rewards_changes_nothing(reward, credit, shift):
-    np.testing.assert_allclose(credit(reward + shift).value, credit(reward).value, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(values(credit, reward + shift), values(credit, reward), rtol=1e-6, atol=1e-9)
 
 
 @given(GROUPS, CREDITS, st.sampled_from((0.25, 0.5, 2.0, 64.0)))
 def test_scaling_rewards_scales_only_without_std(reward, credit, scale):
-    expected = credit(reward).value * (1 if credit.std else scale)
-    np.testing.assert_allclose(credit(reward * scale).value, expected, rtol=1e-9, atol=1e-12)
+    expected = values(credit, reward) * (1 if credit.std else scale)
+    np.testing.assert_allclose(values(credit, reward * scale), expected, rtol=1e-9, atol=1e-12)
 
 
 @given(GROUPS, CREDITS)
 def test_with_std_the_spread_of_advantages_is_one(reward, credit):
     assume(credit.std)
-    found = credit(reward)
-    live = found.value[~found.degenerate]
+    found = credit(Batch(reward))
+    live = found.value[~found.degenerate][..., 0]
     assume(live.size)
     assert np.std(live, axis=-1, ddof=credit.ddof) == pytest.approx(1, abs=1e-9)
 
@@ -120,8 +128,8 @@ def test_an_excluded_rollout_is_as_if_it_had_not_been(reward, credit, data):
     reward = reward.reshape(-1, reward.shape[-1])[:1]
     valid = data.draw(hnp.arrays(bool, reward.shape))
     assume(valid.any())
-    found = credit(np.where(valid, reward, np.nan), valid)
-    alone = credit(reward[valid][None])
+    found = credit(Batch(np.where(valid, reward, np.nan), valid=valid))
+    alone = credit(Batch(reward[valid][None]))
     assert found.degenerate[0] == alone.degenerate[0]
     np.testing.assert_allclose(found.value[valid], alone.value[0], rtol=1e-9, atol=1e-12)
     assert np.all(found.value[~valid] == 0)
@@ -129,9 +137,9 @@ def test_an_excluded_rollout_is_as_if_it_had_not_been(reward, credit, data):
 
 @given(GROUPS, CREDITS)
 def test_groups_do_not_see_each_other(reward, credit):
-    whole = credit(reward).value
+    whole = values(credit, reward)
     for index in np.ndindex(reward.shape[:-1]):
-        assert np.array_equal(credit(reward[index][None]).value[0], whole[index])
+        assert np.array_equal(values(credit, reward[index][None])[0], whole[index])
 
 
 # --- returns to go ----------------------------------------------------------------------------------------------------

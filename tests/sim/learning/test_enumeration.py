@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,9 +19,9 @@ from scipy import stats
 
 from sim.learning.credit import Advantage, GroupCredit
 from sim.learning.lookup import Lookup
-from sim.learning.loop import draw, gradient, rule_batch
 from sim.learning.normalisers import BatchMean, ConstantLength, MicrobatchMean, SequenceMean, TokenMean
 from sim.learning.rule import Rule
+from sim.learning.tabular import draw, gradient, rule_batch
 from sim.mdp.policy import SoftmaxPolicy
 from sim.mdp.sampling import Sampler
 from sim.records.config import config
@@ -158,9 +159,10 @@ class LeaveOneOut:
     """The mutation: a baseline without the rollout itself, G / (G - 1) times the shipped advantage."""
 
     inner: GroupCredit
+    per: ClassVar[str] = "rollout"
 
-    def __call__(self, reward, valid=None):
-        shipped = self.inner(reward, valid)
+    def __call__(self, batch):
+        shipped = self.inner(batch)
         return Advantage(shipped.value * G / (G - 1), shipped.degenerate)
 
 

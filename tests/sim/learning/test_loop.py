@@ -9,7 +9,7 @@ from sim.learning.loop import train
 from sim.learning.optimisers import Adam, Natural, Sgd
 from sim.learning.rule import Rule
 from sim.learning.setup import Content, Drive, Evaluation, Features, GradientNoise, Training
-from sim.learning.weights import PpoClip, Unweighted
+from sim.learning.weights import Unweighted, ppo_clip
 from sim.mdp.worlds import read_more_world
 from sim.records.config import difference
 from sim.signals.drift import bernoulli_kl
@@ -242,7 +242,7 @@ def test_more_updates_on_a_batch_go_further_until_the_clip():
         config = replace(BASE, steps=2, prompts=64, inner_updates=inner, optimiser=Sgd(1.0), rule=rule)
         return np.abs(np.diff(run(config, tuple(range(8)))[START], axis=1)).sum()
 
-    clipped, free = Rule(weight=PpoClip(0.03, 0.03)), Rule(weight=Unweighted())
+    clipped, free = Rule(weight=ppo_clip(0.03, 0.03)), Rule(weight=Unweighted())
     assert distance(1, clipped) == pytest.approx(distance(1, free), rel=1e-12)
     assert 1.5 * distance(1, clipped) < distance(30, clipped) < 0.5 * distance(30, free)
 

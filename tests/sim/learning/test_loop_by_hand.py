@@ -19,7 +19,7 @@ from sim.learning.optimisers import Adam, Natural, Sgd
 from sim.learning.penalties import EntropyBonus, KlPerState
 from sim.learning.rule import Rule
 from sim.learning.setup import Content, Drive, Features, Training
-from sim.learning.weights import PpoClip, Unweighted
+from sim.learning.weights import Bounded, Unweighted, ppo_clip
 from sim.mdp.worlds import read_more_world
 from sim.records.rng import uniforms
 
@@ -103,10 +103,10 @@ class PlainRun:
                 f = next(factors)
                 for c, a in taken:
                     rho = now[c][a] / behaviour[c][a]
-                    weight = rho if isinstance(rule.weight, PpoClip) else 1.0
-                    if isinstance(rule.weight, PpoClip):
-                        stopped = (A > 0 and rho > 1 + rule.weight.high) or (A < 0 and rho < 1 - rule.weight.low)
-                        weight = 0.0 if stopped else rho
+                    weight = 1.0
+                    if isinstance(rule.weight, Bounded):
+                        high, low = rule.weight.positive.high, rule.weight.negative.low
+                        weight = 0.0 if (A > 0 and rho > high) or (A < 0 and rho < low) else rho
                     yield c, a, weight * A * f, strength.get(EntropyBonus, 0) * f, -strength.get(KlPerState, 0) * f
 
     def gradient(self, groups, behaviour, now, reference):
@@ -243,7 +243,7 @@ CASES = {
     "plain": small(habit=(("start/answer", 0.0), ("failed/answer", -1.0))),
     "sequence mean, Adam, three updates, shared weights": small(
         habit=(("start/answer", -1.0), ("fresh/answer", 1.0)),
-        rule=Rule(GroupCredit(ddof=0), PpoClip(0.1, 0.15), SequenceMean()),
+        rule=Rule(GroupCredit(ddof=0), ppo_clip(0.1, 0.15), SequenceMean()),
         features=Features(shared=3, private=0.5),
         optimiser=Adam(0.2),
         inner_updates=3,

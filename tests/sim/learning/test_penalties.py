@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sim.learning.lookup import Lookup
-from sim.learning.loop import draw, gradient
 from sim.learning.penalties import EntropyBonus, KlPerState, Penalty
 from sim.learning.rule import Coefficients
+from sim.learning.tabular import draw, gradient
+from sim.learning.view import View
 from sim.learning.weights import Weights
 from sim.mdp.graph import Action, Outcome, State, Terminal, ToolGraph
 from sim.mdp.policy import SoftmaxPolicy
@@ -18,7 +19,7 @@ from sim.mdp.worlds import PRESETS
 from sim.records.config import ConfigError
 from sim.records.rng import BlockStream
 
-NO_WEIGHTS = Weights(None, None, None, None)
+NO_WEIGHTS = Weights(None, None)
 GRAPH = PRESETS["read-more"]().graph().compiled()  # contexts of one, two and three actions
 SAMPLER = Sampler(GRAPH)
 D = len(GRAPH.free_names)
@@ -28,10 +29,11 @@ LOGITS = hnp.arrays(float, (2, D), elements=st.floats(-3, 3))
 
 def test_coefficients_by_hand():
     mask = np.array([[[True, True], [True, False]]])
-    factor = np.array([[[0.5], [0.25]]])
-    assert EntropyBonus(0.2)(mask, factor).tolist() == [[[0.1, 0.1], [0.05, 0]]]
-    assert KlPerState(0.2)(mask, factor).tolist() == [[[-0.1, -0.1], [-0.05, 0]]]  # uphill is away from the KL
-    assert KlPerState(1.0)(mask, np.ones((1, 1, 1))).tolist() == [[[-1, -1], [-1, 0]]]
+    logp, A = np.zeros(mask.shape), np.ones((1, 2, 1))
+    view = View.of(logp, logp, A, mask, factor=np.array([[[0.5], [0.25]]]))
+    assert EntropyBonus(0.2)(view).tolist() == [[[0.1, 0.1], [0.05, 0]]]
+    assert KlPerState(0.2)(view).tolist() == [[[-0.1, -0.1], [-0.05, 0]]]  # uphill is away from the KL
+    assert KlPerState(1.0)(View.of(logp, logp, A, mask)).tolist() == [[[-1, -1], [-1, 0]]]
 
 
 def test_scalars_are_named():

@@ -8,7 +8,7 @@ import pytest
 from sim.learning.loop import train
 from sim.learning.presets import null
 from sim.learning.rule import Batch, Rule
-from sim.learning.weights import PpoClip
+from sim.learning.weights import ppo_clip
 from sim.mdp.worlds import PRESETS
 from sim.records.config import ConfigError
 from sim.records.nested import describe
@@ -40,7 +40,7 @@ def test_the_record_tells_what_the_columns_tell(kept):
 def test_a_rule_computes_the_same_on_the_record(kept):
     _, runs = kept
     view = runs.rollouts[5].padded()
-    rule = Rule(weight=PpoClip())
+    rule = Rule(weight=ppo_clip())
     prepared = rule.prepare(Batch(view.reward, view.mask, view.logp_behaviour))
     g = rule.coefficients(prepared, view.logp_proximal).scalars["logp"]
     assert (g[~view.mask] == 0).all()

@@ -8,12 +8,12 @@ from sim.learning.credit import GroupCredit
 from sim.learning.normalisers import BatchMean, ConstantLength, MicrobatchMean, SequenceMean, TokenMean
 from sim.learning.penalties import EntropyBonus, KlPerState
 from sim.learning.rule import Batch, Rule
-from sim.learning.weights import PpoClip, Unweighted
+from sim.learning.weights import Unweighted, ppo_clip
 
 RULES = [
     Rule(credit=GroupCredit(std=std), weight=weight, normaliser=normaliser, penalties=penalties)
     for std in (True, False)
-    for weight in (PpoClip(0.2, 0.28), Unweighted())
+    for weight in (ppo_clip(0.2, 0.28), Unweighted())
     for normaliser in (TokenMean(), SequenceMean(), ConstantLength(4.0), BatchMean(), MicrobatchMean(3))
     for penalties in ((), (EntropyBonus(0.01), KlPerState(0.05)))
 ]
@@ -40,7 +40,7 @@ def test_one_group_by_hand():
     reward, mask = np.array([[1.0, 0.0]]), np.array([[[True, True], [True, False]]])
     behaviour = np.log(np.full((1, 2, 2), 0.5))
     logp = np.log(np.array([[[0.55, 0.7], [0.55, 0.9]]]))  # ratios 1.1, 1.4, 1.1
-    rule = Rule(credit=GroupCredit(std=False), weight=PpoClip(0.2, 0.2), normaliser=TokenMean())
+    rule = Rule(credit=GroupCredit(std=False), weight=ppo_clip(0.2, 0.2), normaliser=TokenMean())
     g = rule.coefficients(rule.prepare(Batch(reward, mask, behaviour)), logp).scalars["logp"]
     # A = +-.5 over 3 tokens; the second token is clipped, the last one masked
     assert g[0] == pytest.approx(np.array([[1.1 * 0.5 / 3, 0], [-1.1 * 0.5 / 3, 0]]))
@@ -56,7 +56,7 @@ def test_penalties_on_one_scalar_add_up():
 
 
 def test_the_scope_is_that_of_the_weight():
-    assert Rule().scope == PpoClip().scope
+    assert Rule().scope == ppo_clip().scope
 
 
 def test_shapes_that_do_not_fit_are_refused():
@@ -102,7 +102,7 @@ def test_the_gradient_does_not_depend_on_execution(rule, groups):
     total = np.zeros(6)
     for start in range(0, 4, groups):
         index = slice(start, start + groups)
-        total += parameter_gradient(rule.coefficients(prepared.rollouts(index), logp[index]), index)
+        total += parameter_gradient(rule.coefficients(prepared.cut("groups", index), logp[index]), index)
     expected = parameter_gradient(whole, slice(None))
     assert np.abs(expected).max() > 0.01
     np.testing.assert_allclose(total, expected, rtol=1e-12)
@@ -114,7 +114,7 @@ def test_micro_batches_in_any_order(rule):
     prepared = rule.prepare(b)
     whole = rule.coefficients(prepared, logp).scalars
     for index in (np.array([2, 0]), np.array([3]), np.array([1])):
-        part = rule.coefficients(prepared.rollouts(index), logp[index]).scalars
+        part = rule.coefficients(prepared.cut("groups", index), logp[index]).scalars
         for name, g in part.items():
             np.testing.assert_array_equal(g, whole[name][index])
 

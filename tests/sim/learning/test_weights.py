@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sim.learning.weights import PpoClip, Unweighted, Weight, log_ratio
-from sim.records.config import ConfigError
+from sim.learning.view import View, log_ratio
+from sim.learning.weights import Unweighted, Weight, ppo_clip
 
 LOGP = hnp.arrays(float, (2, 3, 4), elements=st.floats(-8, 0))
 SIGNED = hnp.arrays(float, (2, 3, 1), elements=st.floats(-3, 3))
@@ -16,7 +16,7 @@ def clip(ratio, A, low=0.2, high=0.2):
     """The weights of tokens with these ratios and advantages."""
     logp = np.log(np.array(ratio, float)).reshape(1, -1, 1)
     advantage = np.array(A, float).reshape(1, -1, 1)
-    return PpoClip(low, high)(logp, np.zeros_like(logp), advantage, np.ones(logp.shape, bool))
+    return ppo_clip(low, high)(View.of(logp, np.zeros_like(logp), advantage, np.ones(logp.shape, bool)))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_weight_is_the_slope_of_the_clipped_objective(logp, behaviour, A, ma
         rho = np.exp(x - behaviour)
         return np.minimum(rho * A, np.clip(rho, 1 - low, 1 + high) * A)
 
-    found = PpoClip(low, high)(logp, behaviour, A, mask)
+    found = ppo_clip(low, high)(View.of(logp, behaviour, A, mask))
     rho = np.exp(logp - behaviour)
     kink = (np.abs(rho - 1 + low) < 1e-3) | (np.abs(rho - 1 - high) < 1e-3)
     h = 1e-6
@@ -62,9 +62,9 @@ def test_the_weight_is_the_slope_of_the_clipped_objective(logp, behaviour, A, ma
 
 @given(LOGP, SIGNED, MASK)
 def test_on_policy_every_weight_is_one(logp, A, mask):
-    for weight in (PpoClip(), Unweighted()):
+    for weight in (ppo_clip(), Unweighted()):
         for behaviour in (logp, logp.copy()):  # told by identity or found by computing
-            found = weight(logp, behaviour, A, mask)
+            found = weight(View.of(logp, behaviour, A, mask))
             assert np.all(np.broadcast_to(found.value, logp.shape) == 1)
             assert found.binding is None or not found.binding.any()
             assert found.outside is None or not found.outside.any()
@@ -72,7 +72,7 @@ def test_on_policy_every_weight_is_one(logp, A, mask):
 
 @given(LOGP, LOGP, SIGNED, MASK)
 def test_unweighted_reports_the_ratio_and_does_not_use_it(logp, behaviour, A, mask):
-    found = Unweighted()(logp, behaviour, A, mask)
+    found = Unweighted()(View.of(logp, behaviour, A, mask))
     assert np.all(np.broadcast_to(found.value, logp.shape) == 1)
     np.testing.assert_allclose(found.unclamped, np.where(mask, np.exp(logp - behaviour), 1.0))
 
@@ -81,8 +81,8 @@ def test_a_masked_entry_is_masked_before_it_is_exponentiated():
     logp, behaviour = np.zeros((1, 1, 2)), np.array([[[0.0, -2000.0]]])
     mask = np.array([[[True, False]]])
     assert log_ratio(logp, behaviour, mask).tolist() == [[[0, 0]]]
-    for weight in (PpoClip(), Unweighted()):
-        found = weight(logp, behaviour, np.ones((1, 1, 1)), mask)
+    for weight in (ppo_clip(), Unweighted()):
+        found = weight(View.of(logp, behaviour, np.ones((1, 1, 1)), mask))
         assert np.isfinite(np.broadcast_to(found.value, mask.shape)).all()
         assert found.unclamped.ravel().tolist() == [1, 1]
 
@@ -96,11 +96,11 @@ def test_a_masked_entry_is_masked_before_it_is_exponentiated():
     ],
 )
 def test_bounds_that_bound_nothing_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message):
-        PpoClip(**options)
+    with pytest.raises(ValueError, match=message):
+        ppo_clip(**options)
 
 
 def test_scopes():
-    assert {w.scope for w in (PpoClip(), Unweighted())} == {"token"}
-    assert isinstance(PpoClip(), Weight)
+    assert {w.scope for w in (ppo_clip(), Unweighted())} == {"token"}
+    assert isinstance(ppo_clip(), Weight)
     assert isinstance(Unweighted(), Weight)

@@ -4,7 +4,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sim.learning.weights import PpoClip, Unweighted
+from sim.learning.view import View
+from sim.learning.weights import Unweighted, ppo_clip
 from sim.signals.tokens import clip_fractions, distribution_entropy, masked_mean, mean_surprisal
 
 VALUES = hnp.arrays(float, (2, 3, 4), elements=st.floats(-10, 10))
@@ -74,7 +75,7 @@ def fractions(ratio, A, mask, low=0.2, high=0.2):
     logp = np.log(np.array(ratio, float)).reshape(1, 1, -1)
     mask = np.array(mask, bool).reshape(1, 1, -1)
     A = np.array(A, float).reshape(1, 1, -1)
-    return clip_fractions(PpoClip(low, high)(logp, np.zeros_like(logp), A, mask), mask)
+    return clip_fractions(ppo_clip(low, high)(View.of(logp, np.zeros_like(logp), A, mask)), mask)
 
 
 def test_two_clip_fractions():
@@ -86,13 +87,13 @@ def test_two_clip_fractions():
 def test_a_rule_without_a_bound_has_no_clip_fraction():
     logp = np.log(np.full((1, 1, 2), 0.5))
     mask = np.ones((1, 1, 2), bool)
-    assert clip_fractions(Unweighted()(logp, logp - 1, np.ones((1, 1, 1)), mask), mask) == (None, None)
+    assert clip_fractions(Unweighted()(View.of(logp, logp - 1, np.ones((1, 1, 1)), mask)), mask) == (None, None)
 
 
 @given(VALUES, MASK, hnp.arrays(float, (2, 3, 1), elements=st.floats(-2, 2)))
 def test_a_binding_clip_is_outside(log_ratio, mask, A):
     assume(mask.any())
-    binding, outside = clip_fractions(PpoClip()(log_ratio / 10, np.zeros_like(log_ratio), A, mask), mask)
+    binding, outside = clip_fractions(ppo_clip()(View.of(log_ratio / 10, np.zeros_like(log_ratio), A, mask)), mask)
     assert 0 <= binding <= outside <= 1
 
 
@@ -106,5 +107,5 @@ def test_torch_agrees():
     np.testing.assert_allclose(distribution_entropy(t_values).numpy(), distribution_entropy(values), rtol=1e-12)
     logp, A = torch.from_numpy(rng.normal(0, 0.5, (2, 3, 4))), torch.from_numpy(rng.normal(size=(2, 3, 1)))
     m = torch.ones((2, 3, 4), dtype=torch.bool)
-    here = clip_fractions(PpoClip()(logp.numpy(), np.zeros((2, 3, 4)), A.numpy(), m.numpy()), m.numpy())
-    assert clip_fractions(PpoClip()(logp, torch.zeros_like(logp), A, m), m) == pytest.approx(here)
+    here = clip_fractions(ppo_clip()(View.of(logp.numpy(), np.zeros((2, 3, 4)), A.numpy(), m.numpy())), m.numpy())
+    assert clip_fractions(ppo_clip()(View.of(logp, torch.zeros_like(logp), A, m)), m) == pytest.approx(here)

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import expit
 
+from sim.learning.batch import Batch
 from sim.learning.credit import GroupCredit
 from sim.learning.lookup import Lookup
-from sim.learning.loop import draw, gradient, rule_batch
 from sim.learning.normalisers import BatchMean, SequenceMean
 from sim.learning.rule import Rule
+from sim.learning.tabular import draw, gradient, rule_batch
 from sim.mdp.exact import expected_return, policy_gradient
 from sim.mdp.policy import SoftmaxPolicy, free_logits, tables
 from sim.mdp.sampling import Sampler
@@ -35,7 +36,7 @@ def test_expected_advantage_over_all_outcomes_of_the_others(G, p, std, ddof):
         total = 0.0
         for others in itertools.product((0, 1), repeat=G - 1):
             chance = np.prod([p if r else 1 - p for r in others])
-            total += chance * credit(np.array([[reward, *others]], float)).value[0, 0]
+            total += chance * credit(Batch(np.array([[reward, *others]], float))).value[0, 0, 0]
         objective = Objective(G, std, ddof)
         assert expected_advantage(reward, p, objective) == pytest.approx(total, rel=1e-9, abs=1e-12)
 
