@@ -6,6 +6,7 @@ one thing, a ratio of two policies at some level, kept inside a region that may 
 that, and :class:`Product` multiplies several. Named ones are functions that return them.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -163,13 +164,20 @@ class Bounded:
             one = view.one()
             return Weights(one, one, (Bounds(one, 0.0, float("inf"), self.band()),))
         xp = array_namespace(view.now)
-        ratio = view.one() if log is None else xp.exp(over_level(log, self.level, view.mask, view.turn))
+        ratio = view.one() if log is None else xp.exp(self._of_level(log, view))
         up, down = self.regions()
         low, high = _by_sign(view.advantage, up.low, down.low), _by_sign(view.advantage, up.top, down.top)
         clamped = _clamp(ratio, low, high)
         value = self._inside(ratio, clamped, view.advantage)
         unclamped = ratio if self.inside == "ratio" else view.one()
         return Weights(value, unclamped, (Bounds(ratio, low, high, self.band()),))
+
+    def _of_level(self, log: Any, view: View) -> Any:
+        if self.level == "token":
+            return log
+        # A product may pass the largest number; reported as that, it stays finite for whatever clamps or averages it.
+        xp = array_namespace(log)
+        return xp.clip(over_level(log, self.level, view.mask, view.turn), max=math.log(xp.finfo(log.dtype).max))
 
     def _inside(self, ratio: Any, clamped: Any, advantage: Any) -> Any:
         xp = array_namespace(ratio)

@@ -82,7 +82,8 @@ def _explain(cls: type, error: ValidationError) -> str:
     names = [field.name for field in dataclasses.fields(cls)]
     lines = []
     for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"])
+        first, *deeper = item["loc"] or ("",)
+        where = ".".join(map(str, (names[first] if isinstance(first, int) else first, *deeper)))  # by position or name
         if item["type"] == "unexpected_keyword_argument":
             lines.append(f"{cls.__name__} has no field {where!r}{near_misses(where, names)}")
         elif item["type"] == "value_error":
