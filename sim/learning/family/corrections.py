@@ -3,12 +3,12 @@
 from math import exp
 
 from sim.learning.credit import GroupCredit
-from sim.learning.normalisers import SequenceMean, TokenMean
+from sim.learning.normalisers import BatchMean, SequenceMean, TokenMean
 from sim.learning.rule import Rule
 from sim.learning.view import Level
 from sim.learning.weights import Bounded, Product, Region, SecondMoment, ppo_clip
 
-__all__ = ["decoupled_ppo", "glm5", "glm5_reasoning", "icepop", "m2po", "mis", "opsm", "tis"]
+__all__ = ["decoupled_ppo", "glm5", "glm5_reasoning", "icepop", "m2po", "mis", "opsm", "tis", "topr"]
 
 
 def decoupled_ppo(low: float = 0.4, high: float = 0.4, cap: float | None = None) -> Rule:
@@ -100,6 +100,19 @@ def m2po(threshold: float = 0.04) -> Rule:
     Source: arXiv 2510.01161; threshold as in AReaL's example.
     """
     return Rule(GroupCredit(), SecondMoment(threshold), TokenMean())
+
+
+def topr() -> Rule:
+    """TOPR: what was better than average is reinforced as it is, what was worse only as far as it is still likely.
+
+    w = 1 where A > 0, min(prod_t rho', 1) where A < 0; A = r - mean; Z = rollouts.
+
+    Source: Le Roux et al., arXiv 2503.14286.
+    Ours: the group mean as baseline; the paper has one constant for all.
+    """
+    taper = Region(high=1.0, outside="truncate")
+    weight = Bounded("now/behaviour", "sequence", Region(low=1.0, high=1.0, outside="truncate"), taper)
+    return Rule(GroupCredit(std=False), weight, BatchMean())
 
 
 def _pop(beta: float) -> Bounded:
