@@ -228,7 +228,7 @@ def grid(rule: Rule) -> np.ndarray:
     """Return the log-ratios a rule is drawn at."""
     if isinstance(rule.weight, SecondMoment):
         return np.sort(np.random.default_rng(0).normal(0, 0.3, 2001))
-    narrow = isinstance(rule.weight, Bounded) and rule.weight.band()[1] < 1.01
+    narrow = isinstance(rule.weight, Bounded) and rule.weight.level == "geometric"
     return np.linspace(-1e-3, 1e-3, 801) if narrow else np.log(np.linspace(0.02, 6, 2401))
 
 

@@ -7,6 +7,7 @@ are functions of the sampled log-prob: their derivative with respect to it joins
 token leads to (``KlToGo``): two quantities with two names. Penalties in the *reward* are in :mod:`sim.learning.shaping`.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
@@ -45,7 +46,7 @@ class Penalty(Protocol):
         ...
 
     def __call__(self, view: View) -> Any:
-        """Return coefficients, broadcastable to [..., Q, G, T], 0 at masked entries."""
+        """Return coefficients, broadcastable to [..., Q, G, T]; finite at masked entries, which the rule sets to 0."""
         ...
 
 
@@ -68,8 +69,8 @@ class EntropyBonus:
         return "entropy"
 
     def __call__(self, view: View) -> Any:
-        """Return strength x mask x factor."""
-        return self.strength * view.sampled * view.factor
+        """Return strength x factor."""
+        return self.strength * view.factor
 
 
 @config
@@ -91,8 +92,8 @@ class KlPerState:
         return ("kl", self.reference)
 
     def __call__(self, view: View) -> Any:
-        """Return -strength x mask x factor."""
-        return -self.strength * view.sampled * view.factor
+        """Return -strength x factor."""
+        return -self.strength * view.factor
 
 
 @config
@@ -119,7 +120,7 @@ class KlToGo:
         return "logp"
 
     def __call__(self, view: View) -> Any:
-        """Return -strength x (sum of later exact KLs) x mask x factor.
+        """Return -strength x (sum of later exact KLs) x factor.
 
         Raises
         ------
@@ -134,11 +135,11 @@ class KlToGo:
         xp = array_namespace(view.now)
         kl = xp.where(view.mask, view.values[key], xp.zeros_like(view.now))
         later = xp.sum(kl, axis=-1, keepdims=True) - xp.cumulative_sum(kl, axis=-1)
-        return -self.strength * later * view.sampled * view.factor
+        return later * (-self.strength * view.factor)
 
 
-def kl_estimate(d: Any, estimator: Estimator) -> tuple[Any, Any]:
-    """Return an estimate of KL(pi || ref) from d = log pi - log ref of samples of pi, and its derivative by log pi.
+def kl_estimate(d: Any, estimator: Estimator) -> tuple[Callable[[], Any], Any]:
+    """Return an estimate of KL(pi || ref) from d = log pi - log ref of samples of pi (when called), and its slope by log pi.
 
     k1 = d; k2 = d^2 / 2; k3 = exp(-d) - 1 + d. All but k2 estimate the KL without bias, and only k2's derivative does so for
     its gradient: k1's averages to 0, k3's to the gradient of KL(ref || pi).
@@ -147,11 +148,11 @@ def kl_estimate(d: Any, estimator: Estimator) -> tuple[Any, Any]:
     """
     xp = array_namespace(d)
     if estimator == "k1":
-        return d, xp.ones_like(d)
+        return lambda: d, xp.ones_like(d)
     if estimator == "k2":
-        return d * d / 2, d
-    inverse = xp.exp(-d)
-    return inverse - 1 + d, 1 - inverse
+        return lambda: d * d / 2, d
+    slope = 1 - xp.exp(-d)
+    return lambda: d - slope, slope
 
 
 @config
@@ -183,16 +184,16 @@ class SampledKl:
         return "logp"
 
     def __call__(self, view: View) -> Any:
-        """Return -strength x derivative x mask x factor."""
+        """Return -strength x derivative x factor."""
         xp = array_namespace(view.now)
         d = view.log_ratio("now/reference")
         value, slope = kl_estimate(xp.zeros_like(view.now) if d is None else d, self.estimator)
         if self.correction == "differentiated":
-            slope = slope + value
+            slope = slope + value()
         log = view.log_ratio("now/behaviour")
         if self.correction != "none" and log is not None:
             slope = slope * xp.exp(log)
-        return -self.strength * slope * view.sampled * view.factor
+        return slope * (-self.strength * view.factor)
 
 
 @config
@@ -229,11 +230,11 @@ class SquaredLogRatio:
         return "logp"
 
     def __call__(self, view: View) -> Any:
-        """Return -2 strength x log-ratio x mask x factor."""
+        """Return -2 strength x log-ratio x factor."""
         log = view.log_ratio(self.ratio)
         if log is None:
             return array_namespace(view.now).zeros_like(view.now)
-        return -2 * self.strength * over_level(log, self.level, view.mask) * view.sampled * view.factor
+        return over_level(log, self.level, view.mask) * (-2 * self.strength * view.factor)
 
 
 @config
@@ -260,10 +261,10 @@ class LikelihoodFloor:
         return "logp"
 
     def __call__(self, view: View) -> Any:
-        """Return strength x mask x factor where the gate is open and the token's log-prob fell."""
+        """Return strength x factor where the gate is open and the token's log-prob fell."""
         xp = array_namespace(view.now)
         log = view.log_ratio("now/proximal")
         if log is None:
             return xp.zeros_like(view.now)
         fell = (over_level(log, "turn", view.mask, view.turn) < 0) & (log < 0) & (view.advantage >= 0)
-        return self.strength * xp.astype(fell, view.now.dtype) * view.sampled * view.factor
+        return xp.astype(fell, view.now.dtype) * (self.strength * view.factor)

@@ -162,4 +162,4 @@ class KlInReward:
     def __call__(self, batch: Batch) -> Any:
         """Return the terms, [..., Q, G, T]; 0 at masked tokens."""
         d = log_ratio(batch.behaviour, require(batch, "reference", self), batch.mask)
-        return -self.strength * kl_estimate(d, self.estimator)[0]
+        return -self.strength * kl_estimate(d, self.estimator)[0]()

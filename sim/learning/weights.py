@@ -182,22 +182,27 @@ class Bounded:
     def _inside(self, ratio: Any, clamped: Any, advantage: Any) -> Any:
         xp = array_namespace(ratio)
         up, down = self.regions()
-        kept = xp.astype(clamped == ratio, ratio.dtype)
         if self.inside == "one":
-            return kept
+            return xp.astype(clamped == ratio, ratio.dtype)
+        if up.outside == down.outside == "truncate" or clamped is ratio:
+            return clamped
+        zeroed = xp.where(clamped == ratio, clamped, _scalar(0.0, clamped))
         if up.outside == down.outside:
-            return clamped if up.outside == "truncate" else kept * clamped
+            return zeroed
         truncates = (advantage > 0) if up.outside == "truncate" else (advantage <= 0)
-        return xp.where(truncates, clamped, kept * clamped)
+        return xp.where(truncates, clamped, zeroed)
+
+
+def _scalar(value: float, like: Any) -> Any:
+    """Return a number as an array of no axes, of the kind of `like`."""
+    return array_namespace(like).asarray(value, dtype=like.dtype, device=like.device)
 
 
 def _by_sign(advantage: Any, up: float, down: float) -> Any:
     """Return `up` where A > 0 and `down` elsewhere; a plain number where they are the same."""
     if up == down:
         return up
-    xp = array_namespace(advantage)
-    like = {"dtype": advantage.dtype, "device": advantage.device}
-    return xp.where(advantage > 0, xp.asarray(up, **like), xp.asarray(down, **like))
+    return array_namespace(advantage).where(advantage > 0, _scalar(up, advantage), _scalar(down, advantage))
 
 
 def _clamp(ratio: Any, low: Any, high: Any) -> Any:

@@ -6,12 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from sim.learning.batch import Batch
+from sim.learning.credit import NoBaseline
 from sim.learning.lookup import Lookup
+from sim.learning.normalisers import SequenceMean
 from sim.learning.penalties import EntropyBonus, KlPerState, Penalty
-from sim.learning.rule import Coefficients
+from sim.learning.rule import Coefficients, Rule
 from sim.learning.tabular import draw, gradient
 from sim.learning.view import View
-from sim.learning.weights import Weights
+from sim.learning.weights import Unweighted, Weights
 from sim.mdp.graph import Action, Outcome, State, Terminal, ToolGraph
 from sim.mdp.policy import SoftmaxPolicy
 from sim.mdp.sampling import Sampler
@@ -19,7 +22,11 @@ from sim.mdp.worlds import PRESETS
 from sim.records.config import ConfigError
 from sim.records.rng import BlockStream
 
-NO_WEIGHTS = Weights(None, None)
+
+def NO_WEIGHTS():  # noqa: N802
+    return Weights(None, None)
+
+
 GRAPH = PRESETS["read-more"]().graph().compiled()  # contexts of one, two and three actions
 SAMPLER = Sampler(GRAPH)
 D = len(GRAPH.free_names)
@@ -30,10 +37,14 @@ LOGITS = hnp.arrays(float, (2, D), elements=st.floats(-3, 3))
 def test_coefficients_by_hand():
     mask = np.array([[[True, True], [True, False]]])
     logp, A = np.zeros(mask.shape), np.ones((1, 2, 1))
-    view = View.of(logp, logp, A, mask, factor=np.array([[[0.5], [0.25]]]))
-    assert EntropyBonus(0.2)(view).tolist() == [[[0.1, 0.1], [0.05, 0]]]
-    assert KlPerState(0.2)(view).tolist() == [[[-0.1, -0.1], [-0.05, 0]]]  # uphill is away from the KL
-    assert KlPerState(1.0)(View.of(logp, logp, A, mask)).tolist() == [[[-1, -1], [-1, 0]]]
+    factor = np.array([[[0.5], [0.25]]])
+    view = View.of(logp, logp, A, mask, factor=factor)
+    assert EntropyBonus(0.2)(view) == pytest.approx(0.2 * factor)
+    assert KlPerState(0.2)(view) == pytest.approx(-0.2 * factor)  # uphill is away from the KL
+    rule = Rule(NoBaseline(), Unweighted(), SequenceMean(), (EntropyBonus(0.2), KlPerState(1.0)))
+    found = rule.coefficients(rule.prepare(Batch(np.zeros((1, 2)), mask, logp)), logp).scalars
+    assert found["entropy"] == pytest.approx(np.array([[[0.05, 0.05], [0.1, 0]]]))
+    assert found["kl", "ref"] == pytest.approx(np.array([[[-0.25, -0.25], [-0.5, 0]]]))
 
 
 def test_scalars_are_named():

@@ -8,7 +8,7 @@ from sim.learning.credit import GroupCredit
 from sim.learning.normalisers import BatchMean, ConstantLength, MicrobatchMean, SequenceMean, TokenMean
 from sim.learning.penalties import EntropyBonus, KlPerState
 from sim.learning.rule import Batch, Rule
-from sim.learning.weights import Unweighted, ppo_clip
+from sim.learning.weights import Bounded, Region, SecondMoment, Unweighted, ppo_clip
 
 RULES = [
     Rule(credit=GroupCredit(std=std), weight=weight, normaliser=normaliser, penalties=penalties)
@@ -158,3 +158,45 @@ def test_lengths_of_one_are_no_lengths(seed):
     np.testing.assert_array_equal(same, twice)
     double = Batch(b.reward, b.mask, b.behaviour, b.valid, lengths=np.full(b.mask.shape, 2.0))
     np.testing.assert_allclose(rule.coefficients(rule.prepare(double), logp).scalars["logp"], same / 2)
+
+
+@pytest.mark.parametrize("penalties", [(), (EntropyBonus(0.1), KlPerState(0.2))])
+def test_a_large_batch_is_computed_in_blocks_and_gives_the_same(monkeypatch, penalties):
+    from sim.learning import rule as module
+
+    rng = np.random.default_rng(3)
+    mask = np.arange(6) < rng.integers(1, 7, (7, 3, 1))
+    batch = Batch(rng.normal(size=(7, 3)), mask, rng.normal(-1, 0.1, mask.shape))
+    logp = batch.behaviour + rng.normal(0, 0.3, mask.shape)
+    for weight in (ppo_clip(), Bounded(level="geometric", positive=Region(0.9, 1.1))):
+        rule = Rule(weight=weight, normaliser=TokenMean(), penalties=penalties)
+        whole = rule.coefficients(rule.prepare(batch), logp)
+        monkeypatch.setattr(module, "_BLOCK", 40)
+        parts = rule.prepare(batch).blocks(logp.shape)
+        assert len(parts) == 4
+        blocked = rule.coefficients(rule.prepare(batch), logp)
+        monkeypatch.undo()
+        for name, g in whole.scalars.items():
+            np.testing.assert_array_equal(blocked.scalars[name], g)
+        np.testing.assert_array_equal(blocked.weights.binding, whole.weights.binding)
+        assert np.broadcast_to(whole.weights.binding, mask.shape)[mask].any()
+    whole_batch = Rule(weight=SecondMoment())
+    monkeypatch.setattr(module, "_BLOCK", 40)
+    assert whole_batch.prepare(batch).blocks(logp.shape) is None
+
+
+def test_a_cut_that_would_divide_the_scope_is_refused_by_name():
+    mask = np.ones((4, 2, 3), bool)
+    batch = Batch(np.arange(8.0).reshape(4, 2), mask, np.zeros(mask.shape))
+    logp = np.linspace(-0.5, 0.5, 24).reshape(mask.shape)
+    for weight, along in ((SecondMoment(0.01), "groups"), (Bounded(level="sequence"), "tokens")):
+        rule = Rule(weight=weight)
+        prepared = rule.prepare(batch)
+        with pytest.raises(ValueError, match=rf"needs a whole {rule.scope} in view and a cut along {along} would"):
+            prepared.cut(along, slice(0, 1))
+        scored = rule.coefficients(prepared, logp)  # the way out: score the batch, then cut
+        part = scored.cut(along, slice(0, 1))["logp"]
+        expected = scored.scalars["logp"]
+        np.testing.assert_array_equal(part, expected[:1] if along == "groups" else expected[..., :1])
+    with pytest.raises(ValueError, match="along = 'turns' must be one of 'groups', 'rollouts', 'tokens'"):
+        Rule().prepare(batch).cut("turns", slice(0, 1))
