@@ -9,10 +9,8 @@ masks and normalisers are computed once per batch (:meth:`Rule.prepare`); :meth:
 forward with the current log-probs, detached. Written against the array API standard: numpy here, torch above.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sim.learning.arrays import array_namespace
@@ -33,9 +31,6 @@ _FITS: dict[str, tuple[Scope, ...]] = {
     "tokens": ("token",),
 }
 """Scopes that a cut along an axis leaves whole."""
-
-_BLOCK = 1 << 19
-"""Entries computed together: a dozen passes over 2 MB that stay in cache cost a third of passes over the whole batch."""
 
 _AXIS = {"groups": -3, "rollouts": -2, "tokens": -1}
 
@@ -70,6 +65,8 @@ class Prepared:
     """Turn of each token, or None."""
     scope: Scope = "token"
     """What the rule must have in view at once."""
+    fixed: dict[Hashable, Any] = field(default_factory=dict)
+    """What parts of the rule computed at the first forward and need not compute again."""
 
     def cut(self, along: str, index: slice) -> "Prepared":
         """Return a micro-batch: the ``"groups"``, ``"rollouts"`` (within each group) or ``"tokens"`` in `index`.
@@ -98,16 +95,9 @@ class Prepared:
             self,
             advantage=Advantage(_cut(value, along, index), degenerate[..., index] if along == "groups" else degenerate),
             proximal=parts["behaviour"] if same else _cut(self.proximal, along, index),
+            fixed={},
             **parts,
         )
-
-    def blocks(self, shape: tuple[int, ...]) -> list[slice] | None:
-        """Return groups to compute together so that a pass stays in cache, or None where all fit or belong together."""
-        Q, size = shape[-3], math.prod(shape)
-        if self.scope == "batch" or Q == 1 or size <= 2 * _BLOCK:
-            return None
-        each = max(1, _BLOCK * Q // size)
-        return [slice(first, min(first + each, Q)) for first in range(0, Q, each)]
 
     def view(self, logp: Any, values: Mapping[ScalarKey, Any]) -> View:
         """Return what weights and penalties see at the current log-probs."""
@@ -122,6 +112,7 @@ class Prepared:
             self.reference,
             self.turn,
             values,
+            self.fixed,
         )
 
 
@@ -131,13 +122,8 @@ class Coefficients:
 
     scalars: Mapping[ScalarKey, Any]
     """Coefficient of each scalar used, [..., Q, G, T], uphill; exactly 0 at masked entries."""
-    weigh: Callable[[], Weights]
-    """Computes the weights of the whole batch."""
-
-    @cached_property
-    def weights(self) -> Weights:
-        """The weights, with the unclamped ratio and the two clip counts; computed when first asked for."""
-        return self.weigh()
+    weights: Weights
+    """The weights, with the unclamped ratio and the two clip counts."""
 
     def cut(self, along: str, index: slice) -> Mapping[ScalarKey, Any]:
         """Return the coefficients of a micro-batch, after a scoring pass over the whole batch."""
@@ -242,25 +228,11 @@ class Rule:
         values
             Current values of other scalars, [..., Q, G, T], where a penalty reads them.
         """
-        values = values or {}
-        parts = prepared.blocks(logp.shape)
-        if parts is None:
-            view = prepared.view(logp, values)
-            weights = self.weight(view)
-            return Coefficients(self._scalars(view, weights), lambda: weights)
-        scalars: dict[ScalarKey, Any] = {}
-        for index in parts:
-            cut = prepared.cut("groups", index)
-            view = cut.view(_cut(logp, "groups", index), {k: _cut(v, "groups", index) for k, v in values.items()})
-            for scalar, c in self._scalars(view, self.weight(view)).items():
-                whole = scalars.setdefault(scalar, array_namespace(logp).empty_like(logp))
-                whole[..., index, :, :] = c
-        return Coefficients(scalars, lambda: self.weight(prepared.view(logp, values)))
-
-    def _scalars(self, view: View, weights: Weights) -> dict[ScalarKey, Any]:
-        found: dict[ScalarKey, Any] = {"logp": weights.value * (view.advantage * view.factor)}
+        view = prepared.view(logp, values or {})
+        weights = self.weight(view)
+        scalars: dict[ScalarKey, Any] = {"logp": weights.value * (view.advantage * view.factor)}
         for penalty in self.penalties:
             c = penalty(view)
-            found[penalty.scalar] = found[penalty.scalar] + c if penalty.scalar in found else c
+            scalars[penalty.scalar] = scalars[penalty.scalar] + c if penalty.scalar in scalars else c
         # masked once, at the end: every pass over the batch counts
-        return {scalar: view.sampled * c for scalar, c in found.items()}
+        return Coefficients({scalar: view.sampled * c for scalar, c in scalars.items()}, weights)

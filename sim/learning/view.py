@@ -5,7 +5,7 @@ sampled from (behaviour, mu), and a fixed one (reference). Log-ratios are masked
 entry can never become inf x 0. Products over a turn or a sequence are sums of log-ratios, and only then exponentiated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -63,6 +63,10 @@ class View:
     """Turn of each token, int, or None where every entry is a turn."""
     values: Mapping[ScalarKey, Any] = field(default_factory=dict)
     """Current values of other scalars, for penalties that read them."""
+    fixed: dict[Hashable, Any] = field(default_factory=dict)
+    """What does not change from one forward on a batch to the next, by the part that computed it."""
+    logs: dict[Ratio, Any] = field(default_factory=dict)
+    """Log-ratios of this forward, by name: weight and penalties often want the same."""
 
     @classmethod
     def of(cls, now: Any, behaviour: Any, advantage: Any, mask: Any, **more: Any) -> "View":
@@ -83,7 +87,11 @@ class View:
         if top is None or bottom is None:
             missing: Reads = "reference"
             raise ValueError(f"a ratio {ratio} needs Batch({missing}=...), which this batch does not have")
-        return None if top is bottom else log_ratio(top, bottom, self.mask)
+        if top is bottom:
+            return None
+        if ratio not in self.logs:
+            self.logs[ratio] = log_ratio(top, bottom, self.mask)
+        return self.logs[ratio]
 
     def one(self) -> Any:
         """Return 1, broadcastable."""

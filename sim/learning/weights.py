@@ -7,7 +7,9 @@ that, and :class:`Product` multiplies several. Named ones are functions that ret
 """
 
 import math
+import operator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
@@ -48,10 +50,15 @@ class Weights:
 
     value: Any
     """w, broadcastable to [..., Q, G, T]; finite at masked entries, where it is multiplied by 0."""
-    unclamped: Any
-    """w as it would be without any bound, broadcastable to [..., Q, G, T]; 1 at masked entries."""
+    factors: tuple[Any, ...]
+    """What w would be without any bound, as factors, each broadcastable to [..., Q, G, T]; 1 at masked entries."""
     bounds: tuple[Bounds, ...] = ()
     """One for each bounded ratio in w."""
+
+    @property
+    def unclamped(self) -> Any:
+        """W as it would be without any bound: the product of its factors."""
+        return reduce(operator.mul, self.factors)
 
     @property
     def binding(self) -> Any:
@@ -65,12 +72,7 @@ class Weights:
 
 
 def _any(found: list[Any]) -> Any:
-    if not found:
-        return None
-    total = found[0]
-    for more in found[1:]:
-        total = total | more
-    return total
+    return reduce(operator.or_, found) if found else None
 
 
 @runtime_checkable
@@ -99,7 +101,7 @@ class Unweighted:
     def __call__(self, view: View) -> Weights:
         """Return ones."""
         log = view.log_ratio("now/behaviour")
-        return Weights(view.one(), view.one() if log is None else array_namespace(log).exp(log))
+        return Weights(view.one(), (view.one() if log is None else array_namespace(log).exp(log),))
 
 
 @config
@@ -158,11 +160,19 @@ class Bounded:
         return max(up.low, down.low), min(up.top, down.top)
 
     def __call__(self, view: View) -> Weights:
-        """Return the bounded ratios."""
+        """Return the bounded ratios; those without the current policy are computed once a batch."""
+        if self.ratio != "proximal/behaviour":
+            return self._weigh(view)
+        if self not in view.fixed:
+            view.fixed[self] = self._weigh(view)
+        found: Weights = view.fixed[self]
+        return found
+
+    def _weigh(self, view: View) -> Weights:
         log = view.log_ratio(self.ratio)
         if log is None and self.band()[0] <= 1 <= self.band()[1]:  # one policy: every ratio is 1, no bound can bind
             one = view.one()
-            return Weights(one, one, (Bounds(one, 0.0, float("inf"), self.band()),))
+            return Weights(one, (one,), (Bounds(one, 0.0, float("inf"), self.band()),))
         xp = array_namespace(view.now)
         ratio = view.one() if log is None else xp.exp(self._of_level(log, view))
         up, down = self.regions()
@@ -170,7 +180,7 @@ class Bounded:
         clamped = _clamp(ratio, low, high)
         value = self._inside(ratio, clamped, view.advantage)
         unclamped = ratio if self.inside == "ratio" else view.one()
-        return Weights(value, unclamped, (Bounds(ratio, low, high, self.band()),))
+        return Weights(value, (unclamped,), (Bounds(ratio, low, high, self.band()),))
 
     def _of_level(self, log: Any, view: View) -> Any:
         if self.level == "token":
@@ -253,12 +263,10 @@ class Product:
         return broadest(*(f.scope for f in self.factors))
 
     def __call__(self, view: View) -> Weights:
-        """Return the products of values and of unclamped values."""
-        first, *others = (f(view) for f in self.factors)
-        value, unclamped, bounds = first.value, first.unclamped, first.bounds
-        for w in others:
-            value, unclamped, bounds = value * w.value, unclamped * w.unclamped, bounds + w.bounds
-        return Weights(value, unclamped, bounds)
+        """Return the products."""
+        found = [f(view) for f in self.factors]
+        value = reduce(operator.mul, [w.value for w in found])
+        return Weights(value, sum((w.factors for w in found), ()), sum((w.bounds for w in found), ()))
 
 
 @config
@@ -282,7 +290,7 @@ class BatchNormalised:
         total = xp.sum(view.sampled * w.value, axis=axes, keepdims=True)
         some = total > 0
         scale = xp.where(some, count, xp.zeros_like(count)) / xp.where(some, total, xp.ones_like(total))
-        return Weights(w.value * scale, w.unclamped, w.bounds)
+        return Weights(w.value * scale, w.factors, w.bounds)
 
 
 @config
@@ -314,7 +322,7 @@ class SecondMoment:
         log = view.log_ratio(self.ratio)
         if log is None:
             one = view.one()
-            return Weights(one, one, (Bounds(one * 0, 0.0, float("inf"), (0.0, float("inf"))),))
+            return Weights(one, (one,), (Bounds(one * 0, 0.0, float("inf"), (0.0, float("inf"))),))
         square = log * log
         *lead, Q, G, T = square.shape
         flat = (*lead, Q * G * T)
@@ -329,4 +337,4 @@ class SecondMoment:
         kept = xp.astype(square < cut, log.dtype)
         unclamped = xp.exp(log)
         largest = xp.max(xp.where(square < cut, square, xp.zeros_like(square)), axis=(-3, -2, -1), keepdims=True)
-        return Weights(kept * unclamped, unclamped, (Bounds(square, 0.0, largest, (0.0, float("inf"))),))
+        return Weights(kept * unclamped, (unclamped,), (Bounds(square, 0.0, largest, (0.0, float("inf"))),))

@@ -22,11 +22,7 @@ from sim.mdp.worlds import PRESETS
 from sim.records.config import ConfigError
 from sim.records.rng import BlockStream
 
-
-def NO_WEIGHTS():  # noqa: N802
-    return Weights(None, None)
-
-
+NO_WEIGHTS = Weights(None, ())
 GRAPH = PRESETS["read-more"]().graph().compiled()  # contexts of one, two and three actions
 SAMPLER = Sampler(GRAPH)
 D = len(GRAPH.free_names)

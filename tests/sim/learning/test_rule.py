@@ -8,7 +8,7 @@ from sim.learning.credit import GroupCredit
 from sim.learning.normalisers import BatchMean, ConstantLength, MicrobatchMean, SequenceMean, TokenMean
 from sim.learning.penalties import EntropyBonus, KlPerState
 from sim.learning.rule import Batch, Rule
-from sim.learning.weights import Bounded, Region, SecondMoment, Unweighted, ppo_clip
+from sim.learning.weights import Bounded, Product, Region, SecondMoment, Unweighted, ppo_clip
 
 RULES = [
     Rule(credit=GroupCredit(std=std), weight=weight, normaliser=normaliser, penalties=penalties)
@@ -160,29 +160,20 @@ def test_lengths_of_one_are_no_lengths(seed):
     np.testing.assert_allclose(rule.coefficients(rule.prepare(double), logp).scalars["logp"], same / 2)
 
 
-@pytest.mark.parametrize("penalties", [(), (EntropyBonus(0.1), KlPerState(0.2))])
-def test_a_large_batch_is_computed_in_blocks_and_gives_the_same(monkeypatch, penalties):
-    from sim.learning import rule as module
-
+def test_what_does_not_change_is_computed_once_and_not_shared_by_micro_batches():
     rng = np.random.default_rng(3)
-    mask = np.arange(6) < rng.integers(1, 7, (7, 3, 1))
-    batch = Batch(rng.normal(size=(7, 3)), mask, rng.normal(-1, 0.1, mask.shape))
-    logp = batch.behaviour + rng.normal(0, 0.3, mask.shape)
-    for weight in (ppo_clip(), Bounded(level="geometric", positive=Region(0.9, 1.1))):
-        rule = Rule(weight=weight, normaliser=TokenMean(), penalties=penalties)
-        whole = rule.coefficients(rule.prepare(batch), logp)
-        monkeypatch.setattr(module, "_BLOCK", 40)
-        parts = rule.prepare(batch).blocks(logp.shape)
-        assert len(parts) == 4
-        blocked = rule.coefficients(rule.prepare(batch), logp)
-        monkeypatch.undo()
-        for name, g in whole.scalars.items():
-            np.testing.assert_array_equal(blocked.scalars[name], g)
-        np.testing.assert_array_equal(blocked.weights.binding, whole.weights.binding)
-        assert np.broadcast_to(whole.weights.binding, mask.shape)[mask].any()
-    whole_batch = Rule(weight=SecondMoment())
-    monkeypatch.setattr(module, "_BLOCK", 40)
-    assert whole_batch.prepare(batch).blocks(logp.shape) is None
+    mask = np.ones((4, 2, 3), bool)
+    behaviour, proximal = rng.normal(-1, 0.3, (2, *mask.shape))
+    kappa = Bounded("proximal/behaviour", positive=Region(0.8, 1.2))
+    rule = Rule(weight=Product((kappa, ppo_clip())))
+    prepared = rule.prepare(Batch(rng.normal(size=(4, 2)), mask, behaviour, proximal=proximal))
+    first, again = (rule.coefficients(prepared, proximal + shift) for shift in (0.1, -0.1))
+    assert list(prepared.fixed) == [kappa]
+    assert first.weights.bounds[0] is again.weights.bounds[0]
+    assert first.weights.bounds[1] is not again.weights.bounds[1]
+    part = prepared.cut("groups", slice(1, 3))
+    found = rule.coefficients(part, proximal[1:3] + 0.1).scalars["logp"]
+    np.testing.assert_array_equal(found, first.scalars["logp"][1:3])
 
 
 def test_a_cut_that_would_divide_the_scope_is_refused_by_name():
