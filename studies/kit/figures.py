@@ -22,7 +22,20 @@ if TYPE_CHECKING:
     from sim.mdp.published import TurnTable
     from sim.records.run import Runs
 
-__all__ = ["COLOURS", "SIZE", "STYLE", "bands", "dose", "dots", "figure", "stack", "style", "svg", "table_fit"]
+__all__ = [
+    "COLOURS",
+    "SIZE",
+    "STYLE",
+    "bands",
+    "dose",
+    "dots",
+    "figure",
+    "points",
+    "stack",
+    "style",
+    "svg",
+    "table_fit",
+]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """The colours of Okabe and Ito, told apart with any colour vision; yellow last, as it is faint on white."""
@@ -197,6 +210,44 @@ def dots(
     return made
 
 
+def points(
+    measured: Mapping[str, Mapping[float, ArrayLike]],
+    *,
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    title: str = "",
+    xlabel: str = "",
+    ylabel: str = "",
+    log: str = "",
+    axes: "Axes | None" = None,
+) -> "Figure":
+    """Draw a number measured at several settings, ``measured[label][setting]`` [n], as median and range over seeds.
+
+    ``curves`` are lines of theory, (settings, numbers), in the colour of the points of the same label, or in one of their
+    own. ``log`` names the axes on a log scale: "x", "y" or "xy". With ``axes`` the picture is drawn there.
+    """
+    with style():
+        made, ax = _place(axes, title)
+        lines = curves or {}
+        colour = dict(zip(dict.fromkeys([*measured, *lines]), COLOURS, strict=False))
+        for label, line in lines.items():
+            ax.plot(*line, color=colour[label], label=None if label in measured else label, zorder=1)
+        for label, found in measured.items():
+            values = [np.asarray(v, dtype=np.float64) for v in found.values()]
+            middle = np.array([np.median(v) for v in values])
+            reach = np.array([[m - v.min(), v.max() - m] for m, v in zip(middle, values, strict=True)]).T
+            name = f"{label} (n={len(values[0])})"
+            ax.errorbar(
+                list(found), middle, yerr=reach, fmt="o", color=colour[label], markersize=5, linewidth=1.4, label=name
+            )
+        ax.set_xlabel(xlabel)
+        ax.set_ylabel(ylabel)
+        _log_axes(ax, log)
+        ax.legend(
+            title="dots: median and range" + ("; lines: theory" if lines else ""), title_fontsize=8, alignment="left"
+        )
+    return made
+
+
 def stack(
     steps: ArrayLike, shares: Mapping[str, ArrayLike], *, title: str = "", n: int | None = None, ylabel: str = "share"
 ) -> "Figure":
@@ -238,6 +289,17 @@ def table_fit(observed: "TurnTable", model: "TurnTable", *, title: str = "") -> 
             ax.set_ylabel(f"share of rollouts: {label}")
         axes[0].legend()
     return made
+
+
+def _log_axes(ax: "Axes", names: str) -> None:
+    """Put the named axes ("x", "y", "xy") on a log scale with plain numbers: a decade or two, not powers of ten."""
+    from matplotlib.ticker import LogFormatter
+
+    for name in names:
+        getattr(ax, f"set_{name}scale")("log")
+        axis = getattr(ax, f"{name}axis")
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.6)))
 
 
 def _place(axes: "Axes | None", title: str) -> "tuple[Figure, Axes]":

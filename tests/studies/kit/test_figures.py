@@ -29,6 +29,12 @@ DRAWN = {
     "dots": lambda: figures.dots(
         ["a", "b"], [1, 2], [0, 1], [2, 3], region=above(1.5), predicted=[1, 2], title="It rises", unit="steps"
     ),
+    "points": lambda: figures.points(
+        {"a": {0.1: np.arange(8.0) + 1, 1.0: np.arange(8.0) + 5}},
+        curves={"a": ([0.1, 1], [4, 8]), "other": ([0.1, 1], [1, 2])},
+        title="It rises",
+        log="xy",
+    ),
     "stack": lambda: figures.stack(
         range(5), {"search": np.full(5, 0.4), "guess": np.full(5, 0.6)}, title="It rises", n=8
     ),
@@ -44,7 +50,7 @@ def test_a_figure_is_one_svg_element_that_carries_its_words(name):
     words = " ".join(root.itertext())
     assert "It rises" in words  # text stays text
     assert not re.search(r"\d{4}-\d\d-\d\dT", text)  # no date
-    if name in ("bands", "dose", "stack"):
+    if name in ("bands", "dose", "points", "stack"):
         assert re.search(r"n=\d+", words)
     if name in ("bands", "dose", "dots"):
         assert re.search(r"10-90 %|95 %", words)
@@ -53,6 +59,16 @@ def test_a_figure_is_one_svg_element_that_carries_its_words(name):
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_same_figure_gives_the_same_bytes(name):
     assert figures.svg(DRAWN[name]()) == figures.svg(DRAWN[name]())
+
+
+def test_points_show_median_and_range_in_the_colour_of_their_curve():
+    ax = DRAWN["points"]().axes[0]
+    own, other = ax.get_lines()[:2]
+    dots, _, (bars,) = ax.containers[0]
+    assert dots.get_ydata() == pytest.approx([4.5, 8.5])
+    assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [[1, 8], [5, 12]]
+    assert own.get_color() == dots.get_color() != other.get_color()
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
 def test_bands_show_the_mean_and_the_marked_onset():
