@@ -8,7 +8,7 @@ from typing import Any
 
 from sim.learning.arrays import array_namespace
 
-__all__ = ["next_token_log_probability", "token_log_probability", "top_k", "top_p"]
+__all__ = ["interpolated_proximal", "next_token_log_probability", "token_log_probability", "top_k", "top_p"]
 
 
 def token_log_probability(logits: Any, token: Any, *, temperature: float = 1.0, support: Any = None) -> Any:
@@ -92,3 +92,29 @@ def top_p(logits: Any, p: float, *, temperature: float = 1.0) -> Any:
     before = xp.cumulative_sum(ordered, axis=-1) - ordered  # mass of the likelier ones
     least = xp.min(xp.where(before < p, ordered, xp.full_like(ordered, xp.inf)), axis=-1, keepdims=True)
     return probability >= least
+
+
+def interpolated_proximal(now: Any, behaviour: Any, versions: tuple[Any, Any, Any]) -> Any:
+    """Return log pi_prox without a forward of its own: log mu + a (log pi - log mu), a = (v_prox - v_mu) / (v_now - v_mu).
+
+    Tokens of the current version have a = 1. Source: AReaL's log-linear approximation of the proximal policy.
+
+    Parameters
+    ----------
+    now, behaviour
+        log pi now and log mu, [...].
+    versions
+        (v_mu, v_prox, v_now): of each token's sampler, broadcastable to [...], of the proximal policy and of the learner.
+
+    Raises
+    ------
+    ValueError
+        Unless v_mu <= v_prox <= v_now.
+    """
+    xp = array_namespace(now)
+    v_mu, v_prox, v_now = (xp.asarray(v, dtype=now.dtype) for v in versions)
+    if bool(xp.any(v_mu > v_prox)) or bool(xp.any(v_prox > v_now)):
+        raise ValueError(f"versions {versions} must rise from sampler to proximal policy to learner")
+    span = v_now - v_mu
+    a = xp.where(span > 0, (v_prox - v_mu) / xp.where(span > 0, span, xp.ones_like(span)), xp.ones_like(span))
+    return behaviour + a * (now - behaviour)

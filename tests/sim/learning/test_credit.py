@@ -82,6 +82,7 @@ def test_refusals_name_the_value(options, message):
 def test_it_is_a_credit():
     assert isinstance(GroupCredit(), Credit)
     assert not isinstance(np.zeros(1), Credit)
+    assert not isinstance(lambda batch: batch, Credit)  # it must say whether it is per rollout or per token
 
 
 # --- properties -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sim.learning.logprobs import next_token_log_probability, token_log_probability, top_k, top_p
+from sim.learning.logprobs import interpolated_proximal, next_token_log_probability, token_log_probability, top_k, top_p
 
 LOGITS = hnp.arrays(float, (3, 5), elements=st.floats(-20, 20).map(lambda x: round(x, 3)))
 
@@ -59,3 +59,12 @@ def test_refusals():
         top_p(np.zeros((1, 2)), 0)
     with pytest.raises(ValueError, match="nothing precedes the first token"):
         next_token_log_probability(np.zeros((3, 2)), np.zeros(3, int), np.zeros(3, bool))
+
+
+def test_a_proximal_policy_between_two_versions():
+    now, behaviour = np.array([-1.5, -2.0, -0.5]), np.array([-1.0, -1.0, -1.0])
+    found = interpolated_proximal(now, behaviour, (np.array([2.0, 4.0, 0.0]), 4.0, 6.0))
+    assert found == pytest.approx([-1.25, -1.0, -1.0 + 0.5 * 2 / 3])
+    assert interpolated_proximal(now, behaviour, (5.0, 5.0, 5.0)) == pytest.approx(now)
+    with pytest.raises(ValueError, match="must rise from sampler to proximal policy to learner"):
+        interpolated_proximal(now, behaviour, (3.0, 2.0, 5.0))
