@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sim.learning import family
+from sim.learning.batch_weights import BatchNormalised, SecondMoment
 from sim.learning.credit import (
     GreedyBaseline,
     GroupCredit,
@@ -26,7 +27,7 @@ from sim.learning.penalties import EntropyBonus, KlPerState, KlToGo, LikelihoodF
 from sim.learning.rule import Rule
 from sim.learning.step_credit import RewardToGo, StateGroups
 from sim.learning.view import View
-from sim.learning.weights import BatchNormalised, Bounded, Product, Region, SecondMoment, Unweighted
+from sim.learning.weights import Bounded, Product, Region, Unweighted
 from studies.kit.figures import COLOURS, figure, style, svg
 
 FOLDER = Path(__file__).parent

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from sim.learning import logprobs
+from sim.learning.batch_weights import SecondMoment
 from sim.learning.credit import GroupCredit, LeaveOneOut
 from sim.learning.lookup import Lookup
 from sim.learning.loop import train
@@ -25,7 +26,7 @@ from sim.learning.setup import Training
 from sim.learning.step_credit import returns_to_go
 from sim.learning.tabular import draw
 from sim.learning.view import View
-from sim.learning.weights import Bounded, Region, SecondMoment, Unweighted, ppo_clip
+from sim.learning.weights import Bounded, Region, Unweighted, ppo_clip
 from sim.mdp.policy import tables
 from sim.mdp.sampling import Sampler
 from sim.records.nested import Segment, Trajectory, Turn

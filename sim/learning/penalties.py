@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
 from sim.learning.batch import Reads
-from sim.learning.view import Ratio, ScalarKey, Scope, View, over_level, scope_of
+from sim.learning.view import Ratio, ScalarKey, Scope, View, exponential, over_level, scope_of
 from sim.records.config import config
 
 __all__ = [
@@ -151,7 +151,7 @@ def kl_estimate(d: Any, estimator: Estimator) -> tuple[Callable[[], Any], Any]:
         return lambda: d, xp.ones_like(d)
     if estimator == "k2":
         return lambda: d * d / 2, d
-    slope = 1 - xp.exp(-d)
+    slope = 1 - exponential(-d)
     return lambda: d - slope, slope
 
 
@@ -162,8 +162,9 @@ class SampledKl:
     The derivative by log pi, with rho = pi / mu where a correction is asked for:
     ``none``: k'; ``detached``: rho k'; ``differentiated``: rho (k' + k), the gradient of rho k.
 
-    What it regularises: k2 on policy, or any estimate times the differentiated ratio, gives the gradient of KL(pi || ref);
-    k1 alone gives 0 and k3 alone the gradient of KL(ref || pi). GRPO's own penalty is k3 without correction (2402.03300).
+    What it regularises: k2 on policy or times the detached ratio, and k1 or k3 times the differentiated ratio, give the
+    gradient of KL(pi || ref) (k2 does not: its own mean is not the KL). With no more than a detached ratio k1 gives 0 and k3
+    the gradient of KL(ref || pi). GRPO's own penalty is k3 without correction (2402.03300).
     """
 
     strength: float
@@ -192,7 +193,7 @@ class SampledKl:
             slope = slope + value()
         log = view.log_ratio("now/behaviour")
         if self.correction != "none" and log is not None:
-            slope = slope * xp.exp(log)
+            slope = slope * exponential(log)
         return slope * (-self.strength * view.factor)
 
 

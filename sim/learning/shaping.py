@@ -72,9 +72,9 @@ class LengthReward:
 
 @config
 class Overlong:
-    """min(0, (limit - buffer - len) / buffer) x penalty: nothing up to limit - buffer, -penalty at the limit.
+    """penalty x clip((limit - buffer - len) / buffer, -1, 0): nothing up to limit - buffer, -penalty from the limit on.
 
-    Source: DAPO, arXiv 2503.14476, equation 13, where a length beyond the limit cannot occur: rollouts are cut there.
+    Source: DAPO, arXiv 2503.14476, equation 13.
     """
 
     limit: float = 20480
@@ -93,7 +93,7 @@ class Overlong:
         """Return the terms, [..., Q, G]."""
         xp = array_namespace(batch.reward)
         over = (self.limit - self.buffer - _lengths(batch)) / self.buffer
-        return self.penalty * xp.minimum(over, xp.zeros_like(over))
+        return self.penalty * xp.clip(over, min=-1.0, max=0.0)
 
 
 @config

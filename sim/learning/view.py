@@ -5,6 +5,7 @@ sampled from (behaviour, mu), and a fixed one (reference). Log-ratios are masked
 entry can never become inf x 0. Products over a turn or a sequence are sums of log-ratios, and only then exponentiated.
 """
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,7 +13,18 @@ from typing import Any, Literal
 from sim.learning.arrays import array_namespace
 from sim.learning.batch import Reads
 
-__all__ = ["Level", "Ratio", "ScalarKey", "Scope", "View", "broadest", "log_ratio", "over_level", "scope_of"]
+__all__ = [
+    "Level",
+    "Ratio",
+    "ScalarKey",
+    "Scope",
+    "View",
+    "broadest",
+    "exponential",
+    "log_ratio",
+    "over_level",
+    "scope_of",
+]
 
 Ratio = Literal["now/proximal", "now/behaviour", "proximal/behaviour", "now/reference"]
 """Which two policies are compared."""
@@ -65,7 +77,7 @@ class View:
     """Current values of other scalars, for penalties that read them."""
     fixed: dict[Hashable, Any] = field(default_factory=dict)
     """What does not change from one forward on a batch to the next, by the part that computed it."""
-    logs: dict[Ratio, Any] = field(default_factory=dict)
+    logs: dict[Ratio, Any] = field(default_factory=dict, init=False)
     """Log-ratios of this forward, by name: weight and penalties often want the same."""
 
     @classmethod
@@ -103,6 +115,16 @@ def log_ratio(top: Any, bottom: Any, mask: Any) -> Any:
     xp = array_namespace(top)
     difference = top - bottom
     return xp.where(mask, difference, xp.zeros((), dtype=difference.dtype, device=difference.device))
+
+
+def exponential(log_ratios: Any) -> Any:
+    """Return the ratios, at most about the square root of the dtype's largest number (8e153 in float64, 1e19 in float32).
+
+    A ratio beyond that cannot be told from infinity by anything a rule does with it, and infinity times an advantage of 0
+    is no number. The product of two that saturate is still finite.
+    """
+    xp = array_namespace(log_ratios)
+    return xp.exp(xp.clip(log_ratios, max=(math.log(xp.finfo(log_ratios.dtype).max) - 1) / 2))
 
 
 def over_level(log_ratios: Any, level: Level, mask: Any, turn: Any = None) -> Any:

@@ -6,23 +6,20 @@ one thing, a ratio of two policies at some level, kept inside a region that may 
 that, and :class:`Product` multiplies several. Named ones are functions that return them.
 """
 
-import math
 import operator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
-from sim.learning.view import Level, Ratio, Scope, View, broadest, over_level, scope_of
+from sim.learning.view import Level, Ratio, Scope, View, broadest, exponential, over_level, scope_of
 from sim.records.config import config
 
 __all__ = [
-    "BatchNormalised",
     "Bounded",
     "Bounds",
     "Product",
     "Region",
-    "SecondMoment",
     "Unweighted",
     "Weight",
     "Weights",
@@ -101,7 +98,7 @@ class Unweighted:
     def __call__(self, view: View) -> Weights:
         """Return ones."""
         log = view.log_ratio("now/behaviour")
-        return Weights(view.one(), (view.one() if log is None else array_namespace(log).exp(log),))
+        return Weights(view.one(), (view.one() if log is None else exponential(log),))
 
 
 @config
@@ -173,21 +170,13 @@ class Bounded:
         if log is None and self.band()[0] <= 1 <= self.band()[1]:  # one policy: every ratio is 1, no bound can bind
             one = view.one()
             return Weights(one, (one,), (Bounds(one, 0.0, float("inf"), self.band()),))
-        xp = array_namespace(view.now)
-        ratio = view.one() if log is None else xp.exp(self._of_level(log, view))
+        ratio = view.one() if log is None else exponential(over_level(log, self.level, view.mask, view.turn))
         up, down = self.regions()
         low, high = _by_sign(view.advantage, up.low, down.low), _by_sign(view.advantage, up.top, down.top)
         clamped = _clamp(ratio, low, high)
         value = self._inside(ratio, clamped, view.advantage)
         unclamped = ratio if self.inside == "ratio" else view.one()
         return Weights(value, (unclamped,), (Bounds(ratio, low, high, self.band()),))
-
-    def _of_level(self, log: Any, view: View) -> Any:
-        if self.level == "token":
-            return log
-        # A product may pass the largest number; reported as that, it stays finite for whatever clamps or averages it.
-        xp = array_namespace(log)
-        return xp.clip(over_level(log, self.level, view.mask, view.turn), max=math.log(xp.finfo(log.dtype).max))
 
     def _inside(self, ratio: Any, clamped: Any, advantage: Any) -> Any:
         xp = array_namespace(ratio)
@@ -267,74 +256,3 @@ class Product:
         found = [f(view) for f in self.factors]
         value = reduce(operator.mul, [w.value for w in found])
         return Weights(value, sum((w.factors for w in found), ()), sum((w.bounds for w in found), ()))
-
-
-@config
-class BatchNormalised:
-    """w / (mean of w over the batch's sampled tokens): the weights average to 1, zeros included."""
-
-    weight: Weight
-    """What is normalised."""
-
-    @property
-    def scope(self) -> Scope:
-        """The batch."""
-        return "batch"
-
-    def __call__(self, view: View) -> Weights:
-        """Return the weights divided by their mean; 0 where all of them are."""
-        xp = array_namespace(view.now)
-        w = self.weight(view)
-        axes = (-3, -2, -1)
-        count = xp.sum(view.sampled, axis=axes, keepdims=True)
-        total = xp.sum(view.sampled * w.value, axis=axes, keepdims=True)
-        some = total > 0
-        scale = xp.where(some, count, xp.zeros_like(count)) / xp.where(some, total, xp.ones_like(total))
-        return Weights(w.value * scale, w.factors, w.bounds)
-
-
-@config
-class SecondMoment:
-    """w = r where r is kept; the tokens with the largest (log r)^2 are masked until the batch's mean is below a threshold.
-
-    Tokens of equal (log r)^2 share a fate, so the order of the batch does not matter; at the bound they are masked.
-
-    Source: M2PO, arXiv 2510.01161. The paper bounds pi_theta / mu; AReaL's code masks by pi_old / mu.
-    """
-
-    threshold: float = 0.04
-    """Bound on the mean (log r)^2 of what is kept, nats^2 (0.04 in AReaL's example)."""
-    ratio: Ratio = "now/behaviour"
-    """The two policies."""
-
-    def __post_init__(self) -> None:
-        if self.threshold <= 0:
-            raise ValueError(f"threshold = {self.threshold} must be positive, in nats squared")
-
-    @property
-    def scope(self) -> Scope:
-        """The batch."""
-        return "batch"
-
-    def __call__(self, view: View) -> Weights:
-        """Return the ratios, 0 where masked."""
-        xp = array_namespace(view.now)
-        log = view.log_ratio(self.ratio)
-        if log is None:
-            one = view.one()
-            return Weights(one, (one,), (Bounds(one * 0, 0.0, float("inf"), (0.0, float("inf"))),))
-        square = log * log
-        *lead, Q, G, T = square.shape
-        flat = (*lead, Q * G * T)
-        # masked entries sort to the far end and are no part of any mean
-        ordered = xp.sort(xp.where(xp.reshape(view.mask, flat), xp.reshape(square, flat), xp.inf), axis=-1)
-        real = xp.isfinite(ordered)
-        mean = xp.cumulative_sum(xp.where(real, ordered, xp.zeros_like(ordered)), axis=-1)
-        mean = mean / xp.arange(1, flat[-1] + 1, dtype=mean.dtype, device=mean.device)
-        # means of a rising sequence rise: the first that is too large is the smallest square to be masked
-        over = real & (mean >= self.threshold)
-        cut = xp.min(xp.where(over, ordered, xp.inf), axis=-1)[..., None, None, None]
-        kept = xp.astype(square < cut, log.dtype)
-        unclamped = xp.exp(log)
-        largest = xp.max(xp.where(square < cut, square, xp.zeros_like(square)), axis=(-3, -2, -1), keepdims=True)
-        return Weights(kept * unclamped, (unclamped,), (Bounds(square, 0.0, largest, (0.0, float("inf"))),))

@@ -83,7 +83,9 @@ def _explain(cls: type, error: ValidationError) -> str:
     lines = []
     for item in error.errors():
         first, *deeper = item["loc"] or ("",)
-        where = ".".join(map(str, (names[first] if isinstance(first, int) else first, *deeper)))  # by position or name
+        if isinstance(first, int) and first < len(names):  # an argument given by position
+            first = names[first]
+        where = ".".join(map(str, (first, *deeper)))
         if item["type"] == "unexpected_keyword_argument":
             lines.append(f"{cls.__name__} has no field {where!r}{near_misses(where, names)}")
         elif item["type"] == "value_error":

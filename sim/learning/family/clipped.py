@@ -100,15 +100,16 @@ def search_r1(microbatch: int = 8, kl: float = 0.001, entropy: float = 0.001) ->
     return Rule(GroupCredit(), ppo_clip(), MicrobatchMean(microbatch), (*_kl(kl), EntropyBonus(entropy)))
 
 
-def llds(strength: float = 0.2) -> Rule:
+def llds(strength: float = 0.2, kl: float = 0.001, entropy: float = 0.001) -> Rule:
     """LLDS: Search-R1's GRPO with a floor under the likelihood of what was not worse than average.
 
-    w = rho, 0 where the clip binds; A = (r - mean) / std; - strength x 1[A >= 0, turn fell] max(0, -log rho); Z = tokens.
+    w = rho, 0 where the clip binds; A = (r - mean) / std; - strength x 1[A >= 0, turn fell] max(0, -log rho) - kl x k3 to
+    the reference + entropy x H; Z = tokens of the batch.
 
-    Source: arXiv 2512.04220.
-    Ours: Z of the policy term.
+    Source: arXiv 2512.04220; kl and entropy as in its script.
+    Ours: Z over the batch, where its code averages over micro-batches.
     """
-    return Rule(GroupCredit(), ppo_clip(), TokenMean(), (LikelihoodFloor(strength),))
+    return Rule(GroupCredit(), ppo_clip(), TokenMean(), (LikelihoodFloor(strength), *_kl(kl), EntropyBonus(entropy)))
 
 
 def _kl(strength: float) -> tuple[SampledKl, ...]:

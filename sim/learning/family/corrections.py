@@ -2,11 +2,12 @@
 
 from math import exp
 
+from sim.learning.batch_weights import SecondMoment
 from sim.learning.credit import GroupCredit
 from sim.learning.normalisers import BatchMean, SequenceMean, TokenMean
 from sim.learning.rule import Rule
 from sim.learning.view import Level
-from sim.learning.weights import Bounded, Product, Region, SecondMoment, ppo_clip
+from sim.learning.weights import Bounded, Product, Region, ppo_clip
 
 __all__ = ["decoupled_ppo", "glm5", "glm5_reasoning", "icepop", "m2po", "mis", "opsm", "tis", "topr"]
 
@@ -93,11 +94,12 @@ def opsm(delta: float = 1e-4, low: float = 0.2, high: float = 0.2) -> Rule:
 
 
 def m2po(threshold: float = 0.04) -> Rule:
-    """M2PO: the most extreme tokens are masked until the batch's second moment of log rho' is below a threshold.
+    """M2PO: of the tokens an update moves further away, the most extreme are masked until a second moment is small.
 
-    w = rho', 0 where masked; A = (r - mean) / std; Z = tokens of the batch.
+    w = rho', 0 where masked: the largest (log rho')^2 among tokens with A > 0 and rho' > 1 or A < 0 and rho' < 1, until
+    the mean over the rest of these is at most threshold; A = (r - mean) / std; Z = tokens of the batch.
 
-    Source: arXiv 2510.01161; threshold as in AReaL's example.
+    Source: arXiv 2510.01161, algorithm 1; threshold as in the authors' scripts.
     """
     return Rule(GroupCredit(), SecondMoment(threshold), TokenMean())
 

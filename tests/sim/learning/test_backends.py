@@ -1,18 +1,31 @@
-"""One rule, two array libraries: numpy and torch give the same coefficients, and autograd of the written-out loss agrees."""
+"""One rule, two array libraries: numpy and torch give the same coefficients, through autograd the simulator's gradient.
+
+That these are the gradients of the published losses is in ``test_published_losses.py``.
+"""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sim.learning.credit import GroupCredit
+from sim.learning.batch_weights import BatchNormalised, SecondMoment
+from sim.learning.credit import GroupCredit, LeaveOneOut, LogPartition, NoBaseline
 from sim.learning.lookup import Lookup
 from sim.learning.normalisers import BatchMean, ConstantLength, MicrobatchMean, SequenceMean, TokenMean
-from sim.learning.penalties import EntropyBonus, KlPerState
+from sim.learning.penalties import (
+    EntropyBonus,
+    KlPerState,
+    KlToGo,
+    LikelihoodFloor,
+    SampledKl,
+    SquaredLogRatio,
+)
 from sim.learning.rule import Batch, Rule
-from sim.learning.step_credit import returns_to_go
+from sim.learning.shaping import Efficiency, KlInReward, LengthReward, Overlong, Process
+from sim.learning.step_credit import RewardToGo, StateGroups, returns_to_go
 from sim.learning.tabular import draw, gradient, rule_batch
-from sim.learning.weights import Unweighted, ppo_clip
+from sim.learning.weights import Bounded, Product, Region, Unweighted, ppo_clip
 from sim.mdp.policy import SoftmaxPolicy
 from sim.mdp.sampling import Sampler
 from sim.mdp.worlds import PRESETS
@@ -20,8 +33,36 @@ from sim.records.rng import BlockStream
 
 torch = pytest.importorskip("torch")
 
-CREDITS = [GroupCredit(std=False), GroupCredit(ddof=1), GroupCredit(ddof=0, epsilon=1e-4)]
-WEIGHTS = [Unweighted(), ppo_clip(0.2, 0.2), ppo_clip(0.2, 0.28)]
+from tests.sim.learning.softmax_table import one_thread  # noqa: E402, F401
+
+CREDITS = [
+    GroupCredit(std=False),
+    GroupCredit(ddof=1),
+    GroupCredit(ddof=0, epsilon=1e-4),
+    LeaveOneOut(),
+    LeaveOneOut(std=True),
+    LogPartition(0.5),
+    NoBaseline(),
+    RewardToGo(0.9),
+    StateGroups(),
+]
+KAPPA = "proximal/behaviour"
+WEIGHTS = [
+    Unweighted(),
+    ppo_clip(0.2, 0.2),
+    ppo_clip(0.2, 0.28, dual=3.0),
+    *(
+        Bounded("now/behaviour", level, Region(0.7, 1.4))
+        for level in ("token", "turn", "sequence", "geometric", "least")
+    ),
+    Bounded(positive=Region(high=1.2, outside="truncate"), negative=Region(low=0.8)),
+    Product(
+        (Bounded(KAPPA, positive=Region(0.8, 1.2)), Bounded(KAPPA, "least", Region(0.4), inside="one"), ppo_clip())
+    ),
+    BatchNormalised(ppo_clip()),
+    SecondMoment(0.02),
+    SecondMoment(0.02, KAPPA, "all"),
+]
 NORMALISERS = [
     TokenMean(),
     SequenceMean(),
@@ -29,12 +70,23 @@ NORMALISERS = [
     BatchMean(),
     *(MicrobatchMean(n) for n in (1, 2, 4, 12)),
 ]
-PENALTIES = [(), (EntropyBonus(0.01),), (KlPerState(0.05),), (EntropyBonus(0.01), KlPerState(0.05))]
-COMPOSITIONS = [Rule(c, w, n, p) for c, w, n, p in itertools.product(CREDITS, WEIGHTS, NORMALISERS, PENALTIES)]
+PENALTIES = [
+    (),
+    (EntropyBonus(0.01), KlPerState(0.05)),
+    (KlToGo(0.05), LikelihoodFloor()),
+    *((SampledKl(0.1, k, c),) for k in ("k1", "k2", "k3") for c in ("none", "detached", "differentiated")),
+    *((SquaredLogRatio(0.1, level),) for level in ("token", "sequence")),
+]
+SHAPING = [(), (LengthReward(), Overlong(5, 3)), (Process(), Efficiency()), (KlInReward(0.1),)]
+COMPOSITIONS = [
+    Rule(c, w, NORMALISERS[i % len(NORMALISERS)], PENALTIES[i % len(PENALTIES)], SHAPING[i % 3 if i % 5 else 3])
+    for i, (c, w) in enumerate(itertools.product(CREDITS, WEIGHTS))
+]
+"""Every pair of a credit and a weight, with the other parts taken in turn."""
 
 
 def arrays(seed=0, Q=3, G=4, T=6):
-    """Reward, mask, behaviour, valid and log-probs now, as numpy: ragged, one rollout excluded, one group degenerate."""
+    """A batch and log-probs and KLs now, in numpy: ragged, one rollout excluded, one group of equal rewards."""
     rng = np.random.default_rng(seed)
     mask = np.arange(T) < rng.integers(1, T + 1, (Q, G, 1))
     valid = np.ones((Q, G), bool)
@@ -42,45 +94,61 @@ def arrays(seed=0, Q=3, G=4, T=6):
     reward[1] = 1.0
     valid[2, 1], reward[2, 1] = False, np.nan
     behaviour = np.log(rng.uniform(0.05, 0.95, (Q, G, T)))
-    return reward, mask, behaviour, valid, behaviour + rng.normal(0, 0.25, (Q, G, T))
+    proximal, now, reference = (behaviour + rng.normal(0, sd, (Q, G, T)) for sd in (0.15, 0.25, 0.5))
+    batch = Batch(
+        reward,
+        mask,
+        behaviour,
+        valid,
+        lengths=rng.integers(1, 9, mask.shape).astype(float),
+        proximal=proximal,
+        reference=reference,
+        turn=np.broadcast_to(np.arange(T) // 2, mask.shape),
+        state=np.broadcast_to(np.arange(T) // 2 % 2, mask.shape),
+        process_reward=rng.normal(size=mask.shape),
+        duration_s=rng.lognormal(size=(Q, G)),
+    )
+    return batch, now, {("kl", "ref"): rng.uniform(0, 1, mask.shape)}
 
 
 def as_torch(*found):
     return [torch.from_numpy(np.array(x)) for x in found]
 
 
-@pytest.mark.parametrize("on_policy", [True, False])
-def test_every_composition_agrees(on_policy):
-    assert len(COMPOSITIONS) == 288
-    reward, mask, behaviour, valid, logp = arrays()
-    lengths = np.random.default_rng(2).integers(1, 9, mask.shape).astype(float)
-    t_reward, t_mask, t_behaviour, t_valid, t_logp, t_lengths = as_torch(reward, mask, behaviour, valid, logp, lengths)
-    here = Batch(reward, mask, behaviour, valid, lengths)
-    there = Batch(t_reward, t_mask, t_behaviour, t_valid, t_lengths)
+def in_torch(batch):
+    return replace(batch, **{name: as_torch(x)[0] for name, x in vars(batch).items() if x is not None})
+
+
+@pytest.mark.parametrize("engines", ["one, on policy", "one", "two"])
+@pytest.mark.parametrize("excluded", [True, False])
+def test_every_composition_agrees(engines, excluded):
+    assert len(COMPOSITIONS) == len(CREDITS) * len(WEIGHTS) == 117
+    batch, now, values = arrays()
+    if not excluded:
+        batch = replace(batch, valid=None, reward=np.where(batch.valid, batch.reward, 0.0))
+    if engines != "two":
+        batch = replace(batch, proximal=None)
+    there = in_torch(batch)
+    if engines == "one, on policy":
+        now, now_there = batch.behaviour, there.behaviour
+    else:
+        (now_there,) = as_torch(now)
+    values_there = {name: as_torch(x)[0] for name, x in values.items()}
+    silent = 0
     for rule in COMPOSITIONS:
-        prepared = rule.prepare(here), rule.prepare(there)
-        a = rule.coefficients(prepared[0], behaviour if on_policy else logp)
-        b = rule.coefficients(prepared[1], t_behaviour if on_policy else t_logp)
+        prepared = rule.prepare(batch), rule.prepare(there)
+        a = rule.coefficients(prepared[0], now, values)
+        b = rule.coefficients(prepared[1], now_there, values_there)
         assert list(a.scalars) == list(b.scalars)
+        silent += not np.abs(a.scalars["logp"]).max() > 0
         for name, g in a.scalars.items():
             assert b.scalars[name].dtype == torch.float64
-            assert np.abs(g).max() > 0
-            np.testing.assert_allclose(b.scalars[name].numpy(), g, rtol=1e-12, atol=1e-18)
+            np.testing.assert_allclose(b.scalars[name].numpy(), g, rtol=1e-12, atol=1e-17)
         np.testing.assert_array_equal(prepared[0].advantage.degenerate, prepared[1].advantage.degenerate.numpy())
         if a.weights.binding is not None:
             for flag in ("binding", "outside"):
                 np.testing.assert_array_equal(getattr(b.weights, flag).numpy(), getattr(a.weights, flag))
-
-
-def test_without_exclusions_too():
-    reward, mask, behaviour, valid, logp = arrays()
-    reward = np.where(valid, reward, 0.0)
-    there = as_torch(reward, mask, behaviour, logp)
-    for rule in COMPOSITIONS[::7]:
-        a = rule.coefficients(rule.prepare(Batch(reward, mask, behaviour)), logp)
-        b = rule.coefficients(rule.prepare(Batch(*there[:3])), there[3])
-        for name, g in a.scalars.items():
-            np.testing.assert_allclose(b.scalars[name].numpy(), g, rtol=1e-12, atol=1e-18)
+    assert silent == 0
 
 
 def test_returns_to_go_agree():
@@ -90,62 +158,6 @@ def test_returns_to_go_agree():
     np.testing.assert_allclose(
         returns_to_go(t_reward, t_mask, 0.9).numpy(), returns_to_go(reward, mask, 0.9), rtol=1e-12
     )
-
-
-# --- published losses, written out in torch and differentiated --------------------------------------------------------
-
-
-def token_losses(logp, behaviour, A, low, high):
-    """PPO's clipped surrogate per token, to be minimised (arXiv 1707.06347, equation 7)."""
-    ratio = torch.exp(logp - behaviour)
-    return -torch.minimum(ratio * A, torch.clamp(ratio, 1 - low, 1 + high) * A)
-
-
-def grpo(reward, logp, behaviour, mask):
-    """GRPO (arXiv 2402.03300, equation 3, without its KL): each rollout's own mean, then the mean over rollouts."""
-    A = ((reward - reward.mean(1, keepdim=True)) / reward.std(1, keepdim=True))[..., None]
-    loss = token_losses(logp, behaviour, A, 0.2, 0.2) * mask
-    return (loss.sum(-1) / mask.sum(-1)).mean()
-
-
-def dapo(reward, logp, behaviour, mask):
-    """DAPO (arXiv 2503.14476, equation 8): unequal bounds, one mean over all tokens."""
-    A = ((reward - reward.mean(1, keepdim=True)) / reward.std(1, keepdim=True))[..., None]
-    return (token_losses(logp, behaviour, A, 0.2, 0.28) * mask).sum() / mask.sum()
-
-
-def dr_grpo(reward, logp, behaviour, mask):
-    """Dr. GRPO (arXiv 2503.20783): no std, and one constant length for all."""
-    A = (reward - reward.mean(1, keepdim=True))[..., None]
-    return (token_losses(logp, behaviour, A, 0.2, 0.2) * mask).sum() / (reward.numel() * 6.0)
-
-
-def stock(reward, logp, behaviour, mask):
-    """GRPO as stock verl executes it: the mean over micro-batches of two rollouts of each one's token mean."""
-    A = ((reward - reward.mean(1, keepdim=True)) / reward.std(1, keepdim=True))[..., None]
-    loss = (token_losses(logp, behaviour, A, 0.2, 0.2) * mask).flatten(0, 1)
-    parts = [part.sum() / m.sum() for part, m in zip(loss.split(2), mask.flatten(0, 1).split(2), strict=True)]
-    return sum(parts) / len(parts)
-
-
-@pytest.mark.parametrize(
-    ("loss", "rule"),
-    [
-        (grpo, Rule(GroupCredit(), ppo_clip(), SequenceMean())),
-        (dapo, Rule(GroupCredit(), ppo_clip(0.2, 0.28), TokenMean())),
-        (dr_grpo, Rule(GroupCredit(std=False), ppo_clip(), ConstantLength(6.0))),
-        (stock, Rule(GroupCredit(), ppo_clip(), MicrobatchMean(2))),
-    ],
-)
-def test_coefficients_are_minus_the_gradient_of_the_loss(loss, rule):
-    reward, mask, behaviour, _, logp = arrays()
-    reward = np.random.default_rng(8).normal(size=reward.shape)
-    t_reward, t_mask, t_behaviour, t_logp = as_torch(reward, mask, behaviour, logp)
-    leaf = t_logp.clone().requires_grad_()
-    loss(t_reward, leaf, t_behaviour, t_mask).backward()
-    found = rule.coefficients(rule.prepare(Batch(t_reward, t_mask, t_behaviour)), t_logp)
-    assert found.weights.binding[t_mask].any()  # some tokens are clipped
-    np.testing.assert_allclose(found.scalars["logp"].numpy(), -leaf.grad.numpy(), rtol=1e-12, atol=1e-18)
 
 
 @pytest.mark.parametrize("off_policy", [False, True])

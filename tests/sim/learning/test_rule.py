@@ -4,11 +4,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from sim.learning.batch_weights import SecondMoment
 from sim.learning.credit import GroupCredit
 from sim.learning.normalisers import BatchMean, ConstantLength, MicrobatchMean, SequenceMean, TokenMean
 from sim.learning.penalties import EntropyBonus, KlPerState
 from sim.learning.rule import Batch, Rule
-from sim.learning.weights import Bounded, Product, Region, SecondMoment, Unweighted, ppo_clip
+from sim.learning.weights import Bounded, Product, Region, Unweighted, ppo_clip
 
 RULES = [
     Rule(credit=GroupCredit(std=std), weight=weight, normaliser=normaliser, penalties=penalties)
