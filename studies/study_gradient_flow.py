@@ -20,6 +20,7 @@ drawdown of a Brownian motion", Journal of Applied Probability 41 (2004).
 import numpy as np
 
 from sim.learning.credit import GroupCredit
+from sim.learning.normalisers import SequenceMean
 from sim.learning.optimisers import Sgd
 from sim.learning.presets import length_window
 from sim.learning.rule import Rule
@@ -143,7 +144,7 @@ def coupling(seed):
 
 def weighted(graph, policy):
     """The exact expected update of the length-weighted loss."""
-    return expected_gradient(graph, policy, Objective(by_length=True))
+    return expected_gradient(graph, policy, Objective(normaliser=SequenceMean()))
 
 
 def flow(graph, P, z, field, step=8.0):

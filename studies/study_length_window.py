@@ -14,7 +14,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from sim.learning.normalisers import MicrobatchMean, TokenMean
+from sim.learning.credit import GroupCredit
+from sim.learning.normalisers import MicrobatchMean, SequenceMean, TokenMean
 from sim.learning.presets import length_window
 from sim.mdp.calibration import fit
 from sim.mdp.policy import free_logits, tables
@@ -121,11 +122,12 @@ def _theory(config):
 
     def gap(z):
         policy = tables(graph, free_logits(graph, start__answer=z, fresh__answer=7.0, failed__answer=-7.0))
-        return effective_gap(graph, policy, Objective(by_length=True))
+        return effective_gap(graph, policy, Objective(normaliser=SequenceMean()))
 
     rest = float(expit(brentq(gap, -4.14, 2.0)))
     known = np.linspace(0.02, 0.98, 49)
-    gaps = np.array([[_gap_at(config, k, o) for o in (Objective(by_length=True), Objective(std=False))] for k in known])
+    weighted, plain = Objective(normaliser=SequenceMean()), Objective(GroupCredit(std=False))
+    gaps = np.array([[_gap_at(config, k, o) for o in (weighted, plain)] for k in known])
     signs = (gaps[:, 0] < 0) & (gaps[:, 1] > 0)  # drifts towards guessing although searching is better
     return (
         f"Effective gap at the start {gap(-4.14):+.3f} (negative: towards guessing); it vanishes at a share of "

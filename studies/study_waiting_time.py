@@ -14,6 +14,7 @@ growing gradient, which makes it quicker, and noise makes it slower; constant sp
 
 import numpy as np
 
+from sim.learning.credit import GroupCredit
 from sim.learning.optimisers import Adam, Natural, Sgd
 from sim.learning.presets import verify
 from sim.mdp.policy import tables
@@ -135,7 +136,9 @@ def slopes(waits):
 def gap(config):
     """D, the gap in favour of verifying where training starts."""
     graph = config.graph()
-    return -effective_gap(graph, tables(graph, config.policy().z0), Objective(std=False), logit="fresh/verify")
+    return -effective_gap(
+        graph, tables(graph, config.policy().z0), Objective(GroupCredit(std=False)), logit="fresh/verify"
+    )
 
 
 def _show(study, runs, waits, ratio):

@@ -1,1 +1,1 @@
-"""What theory says before anything is simulated: drift, fold, waiting, passage, escape, dilution."""
+"""What theory says before anything is simulated: drift, spread, length windows, fold, waiting, bounds, passage, escape."""

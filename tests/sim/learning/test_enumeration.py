@@ -1,15 +1,12 @@
-"""The gradient the loop samples against the gradient written down: every credit with every normaliser.
+"""The gradient of a batch against the gradient written down: every credit with every normaliser.
 
-The reference is an enumeration over all ways a batch can come out, in plain numpy, from the definition of each objective:
-which sum is divided by what. It shares no code with the package. The sampled side is the loop's own pieces: ``draw``,
-``rule_batch``, ``Rule.prepare``, ``Rule.coefficients`` and ``gradient``, on batches so small that micro-batches straddle
-groups. The check must have teeth: the same check with one normaliser swapped for another, or with a leave-one-out
-baseline, fails.
+The reference is :mod:`tests.sim.learning.definitions`, an enumeration over all ways a batch can come out. Two things are
+held against it: what the loop's own pieces sample (``draw``, ``rule_batch``, ``Rule.prepare``, ``Rule.coefficients``,
+``gradient``), on batches so small that micro-batches straddle groups, and what ``sim.mdp.theory.drift`` sums, to rounding.
+The check must have teeth: the same check with one normaliser swapped for another, or with a leave-one-out baseline, fails.
 """
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
@@ -19,143 +16,23 @@ from scipy import stats
 
 from sim.learning.credit import Advantage, GroupCredit
 from sim.learning.lookup import Lookup
-from sim.learning.normalisers import BatchMean, ConstantLength, MicrobatchMean, SequenceMean, TokenMean
 from sim.learning.rule import Rule
 from sim.learning.tabular import draw, gradient, rule_batch
 from sim.mdp.policy import SoftmaxPolicy
 from sim.mdp.sampling import Sampler
+from sim.mdp.theory.drift import Objective, expected_gradient
 from sim.records.config import config
 from sim.records.rng import BlockStream
+from tests.sim.learning.definitions import CREDITS, DEFINITIONS, G, Z, enumerated, normalisers, outcomes
 
-G = 3
-L = 1.5
 BATCHES = {1: 150_000, 2: 90_000}  # enough for 1 % on the noisiest component
-Z = (0.0, -1.0)  # log-odds of searching at the start and with a document in hand
-GUESS, FOUND, SHARES, LIMIT_REWARD = (0.05, 0.15), (0.97, 0.9), (0.4, 0.6), -1.0  # as in `tiny_graph`
-
-
-# --- the definition, by enumeration -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way a rollout can go."""
-
-    probability: float
-    score: tuple[float, float]  # d log P / dz
-    turns: int
-    tokens: int
-    reward: float
-
-
-def ways(kind: int) -> list[Way]:
-    """All five, for one kind of question."""
-    s, d = 1 / (1 + np.exp(-np.array(Z)))
-    g, f = GUESS[kind], FOUND[kind]
-    return [
-        Way((1 - s) * g, (-s, 0), 1, 2, 1.0),
-        Way((1 - s) * (1 - g), (-s, 0), 1, 2, 0.0),
-        Way(s * (1 - d) * f, (1 - s, -d), 2, 5, 1.0),
-        Way(s * (1 - d) * (1 - f), (1 - s, -d), 2, 5, 0.0),
-        Way(s * d, (1 - s, 1 - d), 2, 6, LIMIT_REWARD),
-    ]
-
-
-@cache
-def outcomes(Q: int) -> tuple[np.ndarray, ...]:
-    """P [M], scores [M, Q * G, 2], turns and tokens [M, Q * G], rewards [M, Q, G] of all M ways a batch can come out."""
-    parts = []
-    for kinds in itertools.product(range(2), repeat=Q):
-        rollouts = [ways(kind) for kind in kinds for _ in range(G)]
-        picks = np.array(list(itertools.product(range(5), repeat=Q * G)))
-
-        def of(name: str, rollouts: list[list[Way]] = rollouts, picks: np.ndarray = picks) -> np.ndarray:
-            return np.stack([np.array([getattr(w, name) for w in r])[picks[:, i]] for i, r in enumerate(rollouts)], 1)
-
-        p = of("probability").prod(1) * np.prod([SHARES[kind] for kind in kinds])
-        parts.append((p, of("score"), of("turns"), of("tokens"), of("reward").reshape(-1, Q, G)))
-    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
-
-
-def advantages(reward: np.ndarray, std: bool, ddof: int, leave_one_out: bool = False) -> np.ndarray:
-    """Reward minus the mean of the group (of the others, if left out), over the group's standard deviation if `std`."""
-    M, Q, _ = reward.shape
-    found = np.zeros_like(reward)
-    for q, i in itertools.product(range(Q), range(G)):
-        group = reward[:, q]
-        others = np.delete(group, i, axis=1)
-        found[:, q, i] = group[:, i] - (others if leave_one_out else group).mean(1)
-        if std:
-            sd = np.sqrt(((group - group.mean(1, keepdims=True)) ** 2).sum(1) / (G - ddof))
-            equal = (group == group[:, :1]).all(1)
-            found[:, q, i] = np.where(equal, 0.0, found[:, q, i] / np.where(equal, 1.0, sd))
-    return found.reshape(M, Q * G)
-
-
-# Each objective: terms [M, n, 2], one sum over the turns of a rollout, and lengths [M, n], to the batch's gradient [M, 2].
-
-
-def token_mean(terms: np.ndarray, length: np.ndarray) -> np.ndarray:
-    return terms.sum(1) / length.sum(1)[:, None]
-
-
-def sequence_mean(terms: np.ndarray, length: np.ndarray) -> np.ndarray:
-    return sum(terms[:, i] / length[:, i, None] for i in range(terms.shape[1])) / terms.shape[1]
-
-
-def constant_length(terms: np.ndarray, length: np.ndarray) -> np.ndarray:
-    return sum(terms[:, i] / L for i in range(terms.shape[1])) / terms.shape[1]
-
-
-def batch_mean(terms: np.ndarray, length: np.ndarray) -> np.ndarray:
-    return sum(terms[:, i] for i in range(terms.shape[1])) / terms.shape[1]
-
-
-def microbatch_mean(size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    def mean_of_token_means(terms: np.ndarray, length: np.ndarray) -> np.ndarray:
-        n = terms.shape[1]
-        parts = [token_mean(terms[:, i : i + size], length[:, i : i + size]) for i in range(0, n, size)]
-        return sum(parts) / len(parts)
-
-    return mean_of_token_means
-
-
-CREDITS = {
-    "centred": GroupCredit(std=False),
-    "std, ddof 1": GroupCredit(std=True, ddof=1),
-    "std, ddof 0": GroupCredit(std=True, ddof=0),
-}
-
-
-def normalisers(Q: int) -> dict[str, tuple[object, Callable[[np.ndarray, np.ndarray], np.ndarray]]]:
-    """Name to (shipped, definition)."""
-    return {
-        "TokenMean": (TokenMean(), token_mean),
-        "SequenceMean": (SequenceMean(), sequence_mean),
-        "ConstantLength": (ConstantLength(L), constant_length),
-        "BatchMean": (BatchMean(), batch_mean),
-        "MicrobatchMean(1)": (MicrobatchMean(1), microbatch_mean(1)),
-        "MicrobatchMean(2)": (MicrobatchMean(2), microbatch_mean(2)),
-        "MicrobatchMean(4)": (MicrobatchMean(4), microbatch_mean(4)),
-        "MicrobatchMean(all)": (MicrobatchMean(Q * G), microbatch_mean(Q * G)),
-    }
-
-
-@cache
-def enumerated(Q: int, credit: str, normaliser: str, unit: str = "turn", leave_one_out: bool = False) -> np.ndarray:
-    """The expected gradient by the definition, [2]."""
-    p, score, turns, tokens, reward = outcomes(Q)
-    shipped = CREDITS[credit]
-    A = advantages(reward, shipped.std, shipped.ddof, leave_one_out)
-    per_batch = normalisers(Q)[normaliser][1](A[..., None] * score, tokens if unit == "token" else turns)
-    return p @ per_batch
 
 
 # --- the sampled side, by the loop's pieces ---------------------------------------------------------------------------
 
 
 @config
-class LeaveOneOut:
+class Mutated:
     """The mutation: a baseline without the rollout itself, G / (G - 1) times the shipped advantage."""
 
     inner: GroupCredit
@@ -202,7 +79,7 @@ CASES = [(Q, credit, name) for Q in BATCHES for credit in CREDITS for name in no
 
 def test_the_enumeration_is_complete():
     for Q in BATCHES:
-        p, *_ = outcomes(Q)
+        p = outcomes(Q).probability
         assert len(p) == 2**Q * 5 ** (Q * G)
         assert p.sum() == pytest.approx(1, abs=1e-12)
 
@@ -250,7 +127,34 @@ def test_the_check_fails_with_another_credit(sampled, Q):
 @pytest.mark.parametrize("credit", CREDITS)
 @pytest.mark.parametrize("Q", BATCHES)
 def test_the_check_fails_with_a_leave_one_out_baseline(sampled, Q, credit):
-    mutated = sampled(Q, LeaveOneOut(CREDITS[credit]), "BatchMean")
+    mutated = sampled(Q, Mutated(CREDITS[credit]), "BatchMean")
     assert p_value(mutated, enumerated(Q, credit, "BatchMean")) < 1e-3
     # ... and the mutation is what it says it is: against its own definition it passes.
-    assert p_value(mutated, enumerated(Q, credit, "BatchMean", leave_one_out=True)) > 1e-3
+    assert p_value(mutated, enumerated(Q, f"{credit}, left out", "BatchMean")) > 1e-3
+
+
+# --- the sums of the theory -------------------------------------------------------------------------------------------
+
+
+def summed(tiny, Q, credit, normaliser, unit="turn"):
+    objective = Objective(DEFINITIONS[credit][0], normalisers(Q)[normaliser][0], G, Q, unit)
+    graph = tiny.compiled()
+    return expected_gradient(graph, SoftmaxPolicy(graph, np.array(Z), np.eye(2)).tables(np.zeros(2)), objective)
+
+
+@pytest.mark.parametrize("credit", DEFINITIONS)
+@pytest.mark.parametrize("Q", BATCHES)
+def test_the_exact_sums_are_the_definition(tiny, Q, credit):
+    for normaliser, unit in itertools.product(normalisers(Q), ("turn", "token")):
+        exact = enumerated(Q, credit, normaliser, unit)
+        assert np.abs(exact).min() > 1e-3  # every component is there to be got wrong
+        np.testing.assert_allclose(summed(tiny, Q, credit, normaliser, unit), exact, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("Q", BATCHES)
+def test_no_two_definitions_are_the_same(Q):
+    """But for rewards to go without discount, which are rewards minus the group's mean."""
+    found = {name: enumerated(Q, name, "TokenMean") for name in DEFINITIONS}
+    np.testing.assert_allclose(found["to go"], found["centred"], atol=1e-15)
+    for one, other in itertools.combinations(set(found) - {"to go"}, 2):
+        assert np.abs(found[one] - found[other]).max() > 1e-4, (one, other)

@@ -28,10 +28,8 @@ def test_a_variant_changes_what_it_says():
 
 
 def gap(config):
-    graph, rule = config.graph(), config.rule
-    objective = Objective(
-        config.group, rule.credit.std, rule.credit.ddof, "SequenceMean" in type(rule.normaliser).__name__
-    )
+    graph = config.graph()
+    objective = Objective.of(config.rule, config.group, config.prompts)
     return effective_gap(graph, tables(graph, config.policy().z0), objective, config.features.on[0])
 
 

@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
+from sim.learning.credit import GroupCredit
+from sim.learning.normalisers import BatchMean, SequenceMean
 from sim.mdp.exact import expected_return, policy_gradient
 from sim.mdp.policy import free_logits, tables
 from sim.mdp.theory.bounds import can_flip, drag, least_coupling, least_return_rate, metric, return_rate
@@ -19,7 +21,7 @@ FEATURES = st.lists(st.lists(st.floats(-2, 2), min_size=5, max_size=5), min_size
 
 def objective(kind, group=8):
     """The objectives these tests tell apart: unbiased, divided by the group's spread, and weighted by length."""
-    return Objective(group, std=kind != "plain", by_length=kind == "length")
+    return Objective(GroupCredit(std=kind != "plain"), SequenceMean() if kind == "length" else BatchMean(), group)
 
 
 def away_from_0(x):

@@ -223,6 +223,7 @@ def advantages(seeds=200, prompts=16):
 def test_the_noise_of_sampled_content():
     """Fair coins beside real advantages: the spread of the mean of A x sum of scores over batches is per_token sqrt(L/N)."""
     A = advantages()
+    A = A[..., 0]  # one for a rollout
     S, Q, G = A.shape
     tokens = 60
     scores = np.random.default_rng(0).binomial(tokens, 0.5, A.shape) - tokens / 2

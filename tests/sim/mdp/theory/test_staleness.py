@@ -8,7 +8,7 @@ from sim.learning.loop import train
 from sim.learning.presets import null
 from sim.learning.rule import Rule
 from sim.learning.setup import Drive
-from sim.learning.weights import PpoClip, Unweighted
+from sim.learning.weights import Unweighted, ppo_clip
 from sim.mdp.policy import tables
 from sim.mdp.theory.drift import Objective, effective_gap
 from sim.mdp.theory.fold import Fold
@@ -132,6 +132,6 @@ def late_swing(weight, lag):
 def test_the_loop_rings_past_the_bound_without_weights_and_not_with_the_ratio():
     """k* is 19 here. The ratio makes the expected update that of the policy now, so nothing is delayed."""
     calm, ringing = (late_swing(Unweighted(), lag) for lag in (6, 30))
-    weighted = late_swing(PpoClip(), 30)
+    weighted = late_swing(ppo_clip(), 30)
     assert np.median(ringing) > 0.1 > 0.045 > max(calm.max(), weighted.max())
     assert np.median(weighted) > 0.005  # it moves
