@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-__all__ = ["first_passage_probability"]
+__all__ = ["first_passage_probability", "landing"]
 
 F64 = NDArray[np.float64]
 
@@ -38,19 +38,24 @@ def first_passage_probability(
     if not np.isclose(grid[-1], level):
         raise ValueError(f"the grid ends at {grid[-1]}, not at the level {level}")
     rise = np.zeros_like(grid) if drift is None else drift
-
-    def landing(z: F64) -> F64:
-        """Return P(next in each cell | z), one row a starting point; what would leave at the lower end stays there."""
-        centre, scale = z + np.interp(z, grid, rise), np.interp(z, grid, spread)
-        below = ndtr((grid - centre[:, None]) / scale[:, None])
-        cells = np.diff(below, axis=1)
-        cells[:, 0] += below[:, 0]
-        return cells
-
     if steps == 0:
         return 0.0
-    p = landing(np.array([start]))[0]  # the first step from the very start, the others from the middle of a cell
-    step = landing((grid[1:] + grid[:-1]) / 2)
+    # The first step from the very start, the others from the middle of a cell.
+    p = landing(np.array([start]), grid, rise, spread)[0]
+    step = landing((grid[1:] + grid[:-1]) / 2, grid, rise, spread)
     for _ in range(steps - 1):
         p = p @ step
     return float(1 - p.sum())
+
+
+def landing(z: F64, grid: F64, drift: F64, sd: F64) -> F64:
+    """Return P(next in each cell | z) of the chain z' = z + drift(z) + sd(z) N(0, 1), [len(z), len(grid) - 1].
+
+    Cells lie between neighbours of `grid`, on which `drift` and `sd` are given. What would leave at the lower end stays in
+    the lowest cell; what a row lacks to 1 has passed the upper end.
+    """
+    centre, scale = z + np.interp(z, grid, drift), np.interp(z, grid, sd)
+    below = ndtr((grid - centre[:, None]) / scale[:, None])
+    cells: F64 = np.diff(below, axis=1)
+    cells[:, 0] += below[:, 0]
+    return cells
