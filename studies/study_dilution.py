@@ -20,6 +20,7 @@ from sim.learning.setup import Content
 from sim.mdp.theory.dilution import content_distance, token_mean
 from sim.records.config import replace
 from studies.kit import Prediction, above, below, claim, figures, identity, mean, median, within
+from studies.kit.slopes import power
 
 SEEDS = 8
 LENGTHS, ENDS = (50, 250, 1250, 6250), (50, 6250)
@@ -59,12 +60,12 @@ def study_dilution(study):
     clipped = {c: {L: level(runs[f"L {L}, c {c:g}"], "token", OUTSIDE) for L in arms[c]} for c in (COUPLING, STRONG)}
     guess = runs[f"L {LONG}, c 0"]["decision/share/start/answer"]
     moved = guess.max(1) > 0.5
-    study.conclude("token-clip-fraction-falls-as-one-over-length", differences=slopes(clipped[COUPLING]), moved=moved)
+    study.conclude("token-clip-fraction-falls-as-one-over-length", differences=power(clipped[COUPLING]), moved=moved)
     study.control(
         "token-clip-fraction-falls-as-one-over-length",
         "content coupled so strongly that it leaves the band",
         region=above(-0.7),
-        differences=slopes(clipped[STRONG]),
+        differences=power(clipped[STRONG]),
     )
     at_decisions = np.array([level(runs[f"L {L}, c {COUPLING:g}"], "turn", OUTSIDE) for L in LENGTHS])
     study.control(
@@ -102,11 +103,6 @@ def pushed(runs, column):
 def level(runs, unit, statistic):
     """A ratio statistic, mean over the push, [seeds]."""
     return pushed(runs, f"drift/ratio/{unit}/{statistic}").mean(1)
-
-
-def slopes(by_length):
-    """Slope of the log of a statistic, {L: [seeds]}, against log L, one a seed."""
-    return np.polyfit(np.log(list(by_length)), np.log(list(by_length.values())), 1)[0]
 
 
 def due_to_decisions(runs):

@@ -24,6 +24,7 @@ from sim.mdp.theory.fold import Fold
 from sim.records.config import replace
 from sim.signals.onsets import first_passages
 from studies.kit import Control, Prediction, above, below, claim, figures, mean, median, rate, within
+from studies.kit.slopes import power
 
 GUESS = "decision/share/start/answer"
 SEEDS = 16
@@ -103,12 +104,12 @@ def study_fold(study):
         region=below(0.3),
         outcomes=np.isfinite(passages(runs["0.8 v_c"])),
     )
-    study.conclude("passage-slows-as-the-fold-nears", values=slopes(steps))
+    study.conclude("passage-slows-as-the-fold-nears", values=slowing(steps))
     free = study.sweep({f"{x:g} v_c, no pull": pushed(x, fold, rate=0.0) for x in ABOVE}, seeds=study.seeds(6))
     study.control(
         "passage-slows-as-the-fold-nears",
         "the same pushes without a pull",
-        values=slopes({x: passages(free[f"{x:g} v_c, no pull"]) for x in ABOVE}),
+        values=slowing({x: passages(free[f"{x:g} v_c, no pull"]) for x in ABOVE}),
     )
     _show(study, fold, exact, at_rest, steps, integral)
 
@@ -121,10 +122,9 @@ def folds(config):
 
 def _gap(config):
     """Delta of z. A member's success is linear in g, so Delta is a polynomial of degree G - 1 in g: G values give it."""
-    graph, habit, G = config.graph(), dict(config.habit), config.group
-    others = {"fresh__answer": habit["fresh/answer"], "failed__answer": habit["failed/answer"]}
+    graph, G = config.graph(), config.group
     share = (1 - np.cos(np.pi * (np.arange(G) + 0.5) / G)) / 2
-    policies = (tables(graph, free_logits(graph, start__answer=z, **others)) for z in logit(share))
+    policies = (tables(graph, free_logits(graph, config.habit, start__answer=z)) for z in logit(share))
     found = np.polynomial.Polynomial.fit(share, [effective_gap(graph, p, Objective(group=G)) for p in policies], G - 1)
     return lambda z: float(found(expit(z)))
 
@@ -144,11 +144,9 @@ def passages(runs):
     return first_passages(runs[GUESS], 0.5)
 
 
-def slopes(steps):
-    """Least-squares slope of log steps on log(v / v_c - 1) for each seed; NaN where a push did not pass."""
-    x = np.log(np.array(list(steps)) - 1)
-    x = x - x.mean()
-    return x @ np.log(np.array(list(steps.values()))) / (x @ x)
+def slowing(steps):
+    """Slope of log steps on log(v / v_c - 1) for each seed; NaN where a push did not pass."""
+    return power({x - 1: found for x, found in steps.items()})
 
 
 def _show(study, fold, exact, at_rest, steps, integral):

@@ -25,11 +25,12 @@ from sim.learning.optimisers import Sgd
 from sim.learning.presets import length_window
 from sim.learning.rule import Rule
 from sim.learning.setup import Features
-from sim.mdp.exact import policy_gradient, trajectories
+from sim.mdp.exact import policy_gradient, return_function
 from sim.mdp.policy import tables
 from sim.mdp.theory.drift import Objective, expected_gradient
 from sim.records.config import replace
 from studies.kit import Prediction, above, below, claim, figures, identity, mean, median
+from studies.kit.slopes import power
 
 SEEDS = 12
 RATES = (3.0, 6.0, 12.0, 24.0, 48.0)
@@ -78,7 +79,7 @@ COUPLED, TABULAR, STD, LENGTH = "unbiased, coupled", "unbiased, tabular", "divid
 )
 def study_gradient_flow(study):
     graph = length_window().graph()
-    returns = evaluator(graph)
+    returns = return_function(graph)
     flows = [flow(graph, *coupling(seed), policy_gradient) for seed in range(COUPLINGS)]
     falls = [drawdown(returns(z)) for z in flows]
     study.conclude("gradient-flow-never-lowers-the-return", value=falls)
@@ -97,12 +98,12 @@ def study_gradient_flow(study):
         for name, (_, rates) in fields().items()
     }
     fell = {name: {r: drawdown(each) for r, each in found.items()} for name, found in J.items()}
-    study.conclude("drawdown-vanishes-with-the-rate", differences=slopes(fell[COUPLED]), moved=moved(J[COUPLED]))
+    study.conclude("drawdown-vanishes-with-the-rate", differences=power(fell[COUPLED]), moved=moved(J[COUPLED]))
     study.control(
         "drawdown-vanishes-with-the-rate",
         "length-weighted loss: slope",
         region=below(0.5),
-        differences=slopes(fell[LENGTH]),
+        differences=power(fell[LENGTH]),
     )
     study.conclude("length-weighted-fall-does-not-vanish", values=fell[LENGTH][RATES[0]], moved=moved(J[LENGTH]))
     study.control(
@@ -157,33 +158,9 @@ def flow(graph, P, z, field, step=8.0):
     return np.array(path)
 
 
-def evaluator(graph):
-    """The exact J of many policies at once, from logits [..., 3]: over trajectories, P(world) x reward x prod pi."""
-    even = tables(graph, np.zeros(len(graph.free_names)))
-    taken, gains = [], []
-    for t in trajectories(graph, even):
-        counts = np.zeros(even.probability.shape)
-        np.add.at(counts, (graph.context[list(t.nodes[: t.turns])], list(t.actions)), 1)
-        taken.append(counts.ravel())
-        gains.append(graph.share[t.kind] * t.probability * t.reward / np.exp((counts * even.log_probability).sum()))
-    taken, which = np.unique(np.array(taken), axis=0, return_inverse=True)
-    gain = np.bincount(which.ravel(), gains)
-
-    def returns(z):
-        log_pi = tables(graph, z).log_probability
-        return np.exp(log_pi.reshape(*z.shape[:-1], -1) @ taken.T) @ gain
-
-    return returns
-
-
 def drawdown(J):
     """The largest fall from the highest value so far, along the last axis."""
     return (np.maximum.accumulate(J, -1) - J).max(-1)
-
-
-def slopes(fell):
-    """Slope of log drawdown, {rate: [seeds]}, against log rate, one a seed."""
-    return np.polyfit(np.log(list(fell)), np.log(list(fell.values())), 1)[0]
 
 
 def logits(runs, graph):
@@ -232,7 +209,7 @@ def show(study, returns, flows, biased, J, fell):
             (
                 name,
                 *(float(np.median(each[r])) if r in each else "-" for r in RATES),
-                float(slopes(each).mean()),
+                float(power(each).mean()),
                 float(J[name][RATES[0]][:, -1].mean()),
             )
             for name, each in fell.items()

@@ -11,7 +11,7 @@ gradient is sampled at fixed policies and held against exact enumeration. Then t
 nothing (guessing and searching succeed alike, question by question), which should stay where it is, and a rare action
 that pays (verify, one use in a hundred) under a large natural-gradient step and small batches.
 
-Prediction. Ratios of variances from :mod:`studies.gradient_moments`; both trainings from scalar chains that know only the
+Prediction. Ratios of variances from :mod:`sim.mdp.theory.spread`; both trainings from scalar chains that know only the
 success rates: the idle decision takes normal steps of variance eta^2 c p (1 - p) / N with c = E r^2 without a group and
 (1 - 1/G) E[Var(r | question)] with one; the rare one draws uses and successes from binomials.
 """
@@ -26,13 +26,14 @@ from sim.learning.presets import null, verify
 from sim.learning.rule import Rule
 from sim.learning.tabular import draw, gradient, rule_batch
 from sim.learning.weights import Unweighted
-from sim.mdp.exact import policy_gradient
+from sim.mdp.exact import expected_return, policy_gradient
 from sim.mdp.policy import SoftmaxPolicy, tables
 from sim.mdp.sampling import Sampler
+from sim.mdp.theory.drift import Objective
+from sim.mdp.theory.spread import gradient_moments
 from sim.mdp.worlds import World
 from sim.records.config import replace
 from sim.records.rng import BlockStream
-from studies.gradient_moments import moments, paths
 from studies.kit import Prediction, above, claim, figures, mean, rate_difference, within
 
 CREDITS = {"own group": NoBaseline(), "group": GroupCredit(std=False), "group, std": GroupCredit()}
@@ -182,7 +183,7 @@ def _train(study, make, seeds):
 def _expected(credit, world=None, logits=EVEN):
     graph = (null().world if world is None else world).graph().compiled()
     policy = tables(graph, np.array(logits))
-    found = moments(graph, paths(graph), credit, Unweighted(), policy, questions=QUESTIONS, group=GROUP)
+    found = gradient_moments(graph, policy, Objective(credit, group=GROUP, prompts=QUESTIONS))
     exact = policy_gradient(graph, policy)
     return found.variance / (found.mean @ found.mean), found.mean @ exact / (exact @ exact)
 
@@ -198,9 +199,8 @@ def _ratios():
     for name, (world, logits) in places.items():
         alone, grouped, scaled = (_expected(credit, world, logits)[0] for credit in CREDITS.values())
         graph = world.graph().compiled()
-        found = paths(graph)
-        value = graph.share[found.kind] * found.probability(tables(graph, np.array(logits))) @ found.reward
-        rows.append((name, float(value), alone / grouped, scaled / grouped))
+        value = expected_return(graph, tables(graph, np.array(logits)))
+        rows.append((name, value, alone / grouped, scaled / grouped))
     return rows
 
 

@@ -33,9 +33,9 @@ from sim.learning.tabular import draw, gradient, rule_batch
 from sim.mdp.graph import Action, Outcome, State, Terminal, ToolGraph
 from sim.mdp.policy import SoftmaxPolicy, tables
 from sim.mdp.sampling import Sampler
+from sim.mdp.theory.ways import ways_of
 from sim.mdp.worlds import seed_a
 from sim.records.rng import BlockStream
-from studies.gradient_moments import paths
 from studies.kit import Prediction, above, agreement, below, claim, figures, median, within
 
 PRIOR, REWARD = np.array([0.6, 0.2, 0.1, 0.1]), np.array([0.0, 1.0, 1.0, 0.0])
@@ -228,13 +228,13 @@ def fixed_point(a, tau):
 def least_squares(baseline, tau, group=GROUP):
     """Share of guessing at the minimum of the enumerated mean square on seed A's world."""
     graph, ways, share, prior = _world()
-    start = ways.log_probability(tables(graph, EVEN)).sum(1)
+    start = ways.along(tables(graph, EVEN).log_probability).sum(1)
     wins = [prior[(ways.kind == k) & (ways.reward == 1)].sum() for k in range(len(graph.share))]
     by_kind = np.array([expected(baseline, tau, group, p) for p in wins])
     a = by_kind[ways.kind, ways.reward.astype(int)]
 
     def loss(z):
-        return share * prior @ (a - tau * (ways.log_probability(tables(graph, z)).sum(1) - start)) ** 2
+        return share * prior @ (a - tau * (ways.along(tables(graph, z).log_probability).sum(1) - start)) ** 2
 
     return float(1 / (1 + np.exp(-minimize(loss, EVEN, method="BFGS").x[0])))
 
@@ -242,11 +242,11 @@ def least_squares(baseline, tau, group=GROUP):
 def optimum(tau):
     """Share of guessing at the maximum of E r - tau KL(pi || pi_i) over trajectories, by enumeration."""
     graph, ways, share, _ = _world()
-    start = ways.log_probability(tables(graph, EVEN)).sum(1)
+    start = ways.along(tables(graph, EVEN).log_probability).sum(1)
 
     def loss(z):
         policy = tables(graph, z)
-        log_ratio = ways.log_probability(policy).sum(1) - start
+        log_ratio = ways.along(policy.log_probability).sum(1) - start
         return -(share * ways.probability(policy) @ (ways.reward - tau * log_ratio))
 
     return float(1 / (1 + np.exp(-minimize(loss, EVEN, method="BFGS").x[0])))
@@ -257,12 +257,12 @@ def tilted_guessing(tau):
     graph, ways, share, prior = _world()
     tilted = prior * np.exp(ways.reward / tau)
     tilted /= np.bincount(ways.kind, tilted)[ways.kind]
-    return float(share * tilted @ (ways.action[:, 0] == graph.actions.index("answer")))
+    return float(share * tilted @ (ways.actions[:, 0] == graph.actions.index("answer")))
 
 
 def _world():
     graph = seed_a().graph().compiled()
-    ways = paths(graph)
+    ways = ways_of(graph)
     return graph, ways, graph.share[ways.kind], ways.probability(tables(graph, EVEN))
 
 

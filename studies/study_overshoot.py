@@ -25,6 +25,7 @@ from sim.mdp.theory.fold import recovery_steps
 from sim.records.config import replace
 from sim.signals.onsets import Direction, first_passages
 from studies.kit import Control, Prediction, above, below, claim, figures, median, within
+from studies.kit.slopes import slope
 
 GUESS, LOGIT = "decision/share/start/answer", "policy/logit/start/answer"
 SEEDS = 12
@@ -80,16 +81,16 @@ def study_overshoot(study):
         "Adam, pushed": [returns(runs[f"Adam, pushed {v:g} x {n}"], n) for v, n in ADAM_PUSHES],
         "Adam, started there": [returns(runs[f"Adam, started at {z:g}"], 0) for z in STARTS],
     }
-    slope = {label: slopes(ways) for label, ways in found.items()}
-    study.conclude("overshoot-lengthens-the-return-exponentially", values=slope["SGD, pushed"])
+    law = {label: slopes(ways) for label, ways in found.items()}
+    study.conclude("overshoot-lengthens-the-return-exponentially", values=law["SGD, pushed"])
     study.control(
         "overshoot-lengthens-the-return-exponentially",
         "Adam that starts out there",
-        values=slope["Adam, started there"],
+        values=law["Adam, started there"],
     )
-    study.conclude("adam-started-far-out-returns-at-constant-speed", values=slope["Adam, started there"])
-    study.control("adam-started-far-out-returns-at-constant-speed", "SGD", values=slope["SGD, pushed"])
-    study.conclude("adam-remembers-the-push", values=slope["Adam, pushed"] - slope["Adam, started there"])
+    study.conclude("adam-started-far-out-returns-at-constant-speed", values=law["Adam, started there"])
+    study.control("adam-started-far-out-returns-at-constant-speed", "SGD", values=law["SGD, pushed"])
+    study.conclude("adam-remembers-the-push", values=law["Adam, pushed"] - law["Adam, started there"])
     _show(study, found)
 
 
@@ -125,18 +126,16 @@ def returns(runs, end):
 
 
 def slopes(ways):
-    """Least-squares slope of log steps on z_m over the arms of each seed; NaN where a run did not return."""
-    z, steps = (np.array(x) for x in zip(*ways, strict=True))  # [arms, seeds]
-    x = z - z.mean(0)
-    return (x * np.log(steps)).sum(0) / (x * x).sum(0)
+    """Slope of log steps on z_m over the arms, for each seed; NaN where a run did not return."""
+    z, steps = zip(*ways, strict=True)
+    return slope(z, np.log(steps))
 
 
 def expected_returns(optimiser, pushes):
     """Steps to return by Adam's expected moments, with the gap at z = 0 throughout; (z_m, steps) for each push."""
     config = base()
     graph = config.graph()
-    others = {name.replace("/", "__"): z for name, z in config.habit if name != "start/answer"}
-    gap = effective_gap(graph, tables(graph, free_logits(graph, start__answer=0.0, **others)), Objective())
+    gap = effective_gap(graph, tables(graph, free_logits(graph, config.habit, start__answer=0.0)), Objective())
     noise = 0.5 / (config.prompts * config.group)  # mean squared advantage, over rollouts
     found = []
     for v, n in pushes:

@@ -22,6 +22,7 @@ from sim.learning.normalisers import BatchMean
 from sim.learning.optimisers import OptimiserState
 from sim.learning.presets import verify
 from sim.learning.tabular import draw, gradient, rule_batch
+from sim.mdp.policy import fisher
 from sim.mdp.sampling import Sampler
 from sim.records.config import replace
 from sim.records.rng import BlockStream
@@ -172,17 +173,16 @@ def dropped_shares(rule, seeds, study, rate=None, updates=INNER):
     prepared = config.rule.prepare(batch)
     verified = as_record(sampler.actions(sample) == graph.actions.index("verify"), config.prompts, config.group)
     winners = batch.mask & verified & (prepared.advantage.value > 0)
-    visits = lookup.count(now.probability.shape)[0].sum((1, 3)) / (config.prompts * config.group)
+    visits = lookup.visits(now.probability.shape)
     state, shares = OptimiserState.zeros(w.shape), []
     for _ in range(updates):
         logp = as_record(lookup.gather(now.log_probability), config.prompts, config.group)
         coefficients = config.rule.coefficients(prepared, logp)
         zero = winners & (np.broadcast_to(coefficients.weights.value, winners.shape) == 0)
         shares.append(zero.sum((1, 2, 3)) / np.maximum(winners.sum((1, 2, 3)), 1))
-        p = now.probability[:, graph.free_context, graph.free_action]
-        fisher = np.eye(w.shape[1]) * (visits[:, graph.free_context] * p * (1 - p))[:, None]  # one logit a context
         step = gradient(policy, now, before, lookup, coefficients)
-        change, state = config.optimiser.step(state, step, np.ones(len(seeds), bool), fisher)
+        metric = fisher(policy, now, visits)
+        change, state = config.optimiser.step(state, step, np.ones(len(seeds), bool), metric)
         w = w + change
         now = policy.tables(w)
     return np.array(shares)

@@ -127,7 +127,7 @@ def _searcher(fresh):
 
 
 def _value(graph, habit):
-    return expected_return(graph, tables(graph, free_logits(graph, **{n.replace("/", "__"): z for n, z in habit})))
+    return expected_return(graph, tables(graph, free_logits(graph, habit)))
 
 
 def _figure(of, reward, search):

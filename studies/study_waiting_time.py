@@ -23,6 +23,7 @@ from sim.mdp.theory.waiting import adam, natural, power_of_ratio, sgd
 from sim.records.config import replace
 from sim.signals.onsets import first_passages
 from studies.kit import Control, Prediction, above, below, claim, figures, mean, median, within
+from studies.kit.slopes import power
 
 VERIFY = "decision/share/fresh/verify"
 SEEDS = 12
@@ -92,7 +93,7 @@ STEPS = {
 def study_waiting_time(study):
     runs = study.sweep({f"{name}, p0 = {p0:g}": c for name in OPTIMISERS for p0, c in arms(name).items()})
     waits = {name: {p0: wait(runs[f"{name}, p0 = {p0:g}"]) for p0 in P0} for name in OPTIMISERS}
-    slope = {name: slopes(found) for name, found in waits.items()}
+    slope = {name: power(found) for name, found in waits.items()}
     ratio = {name: found[RARE] / width(runs[f"{name}, p0 = {RARE:g}"]) for name, found in waits.items()}
     study.conclude("sgd-waits-for-one-over-p0", values=slope["SGD"])
     study.control("sgd-waits-for-one-over-p0", "natural", values=slope["natural"])
@@ -124,13 +125,6 @@ def wait(runs):
 def width(runs):
     """Steps from a share of 10 % to 90 %, [seeds]."""
     return first_passages(runs[VERIFY], 0.9) - first_passages(runs[VERIFY], 0.1)
-
-
-def slopes(waits):
-    """Least-squares slope of log T50 on log p0 for each seed."""
-    x = np.log(np.array(list(waits)))
-    x = x - x.mean()
-    return x @ np.log(np.array(list(waits.values()))) / (x @ x)
 
 
 def gap(config):

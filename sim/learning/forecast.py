@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from sim.learning.credit import RunningBaseline
 from sim.learning.optimisers import Adam, Natural, OptimiserState, Sgd
 from sim.learning.setup import Training
-from sim.mdp.policy import PolicyTables, SoftmaxPolicy, tables
+from sim.mdp.exact import occupancy
+from sim.mdp.policy import PolicyTables, SoftmaxPolicy, fisher, tables
 from sim.mdp.theory.drift import Objective, effective_gap, expected_gradient
 from sim.mdp.theory.spread import gradient_covariance
 from sim.mdp.theory.ways import ways_of
@@ -128,13 +129,14 @@ class _MeanField:
     def _step(self, state: OptimiserState, now: PolicyTables) -> tuple[F64, OptimiserState]:
         """Return the mean change of the weights, [1, P], and the optimiser's next state."""
         dz = expected_gradient(self.graph, now, self.objective, self.reference)
-        optimiser, fisher = self.config.optimiser, None
+        optimiser, metric = self.config.optimiser, None
         if optimiser.needs_fisher:
-            dz, fisher = dz * self._met(now), self._fisher(now)
+            dz = dz * self._met(now)
+            metric = fisher(self.policy, now, occupancy(self.graph, now).decision.sum((0, 2)))[None]
         dw = self.policy.pull_back(dz)[None]
         if isinstance(optimiser, Adam):
             return self._adam(optimiser, state, dw, now)
-        return optimiser.step(state, dw, np.ones(1, np.bool_), fisher)
+        return optimiser.step(state, dw, np.ones(1, np.bool_), metric)
 
     def _adam(self, optimiser: Adam, state: OptimiserState, dw: F64, now: PolicyTables) -> tuple[F64, OptimiserState]:
         """Return Adam's step where the second moment is mean^2 + variance of a batch's gradient."""
@@ -158,17 +160,6 @@ class _MeanField:
         meets = (ways.running[..., None] & (ways.contexts[..., None] == g.free_context)).any(1)
         never = np.stack([1 - ways.by_kind(probability * meets[:, d]) for d in range(meets.shape[1])], 1).clip(0)
         found: F64 = 1 - (g.share @ never**self.config.group) ** self.config.prompts
-        return found
-
-    def _fisher(self, now: PolicyTables) -> F64:
-        """Return the Fisher matrix of the trajectory distribution at the mean visits, [1, P, P]."""
-        g, F, ways = self.graph, self.policy.features, ways_of(self.graph)
-        weight = (g.share[ways.kind] * ways.probability(now))[:, None] * ways.running
-        visits = ways.by_decision(weight).sum(-1)[g.free_context]
-        pi = now.probability[g.free_context, g.free_action]
-        same = g.free_context[:, None] == g.free_context
-        fisher_z = same * (np.diag(pi) - np.outer(pi, pi)) * visits[:, None]
-        found: F64 = np.einsum("dp,de,eq->pq", F, fisher_z, F)[None]
         return found
 
     def _has_covariance(self) -> bool:

@@ -57,3 +57,8 @@ class Lookup:
         counts = np.stack([np.bincount(turn.ravel(), minlength=S * width).reshape(S, width) for turn in self.index])
         by_decision = self.decisions.sum(counts.astype(np.float64)).transpose(1, 0, 2)
         return by_decision[..., :-2].reshape(S, K, *shape[1:]), by_decision[..., -2]
+
+    def visits(self, shape: tuple[int, ...]) -> F64:
+        """Return the visits of each context a rollout, [S, C]; `shape` is (S, C, A)."""
+        found: F64 = self.count(shape)[0].sum((1, 3)) / self.index.shape[-1]
+        return found

@@ -23,7 +23,7 @@ from sim.learning.rule import Coefficients
 from sim.learning.setup import Training
 from sim.learning.tabular import draw, gradient, greedy, rule_batch, scalar_values
 from sim.learning.watch import Watch
-from sim.mdp.policy import PolicyTables, tables
+from sim.mdp.policy import PolicyTables, fisher, tables
 from sim.mdp.sampling import Sample, Sampler
 from sim.records.fingerprint import code_fingerprint
 from sim.records.rng import BlockStream
@@ -183,7 +183,10 @@ class _Block:
                 index = step * c.inner_updates + inner
                 dw = dw + self.noise.normals(index, (len(self.noisy),)) * self.noisy
             active = self.active(coefficients)
-            change, self.state = c.optimiser.step(self.state, dw, active, self.fisher(now, lookup))
+            metric = None
+            if c.optimiser.needs_fisher:
+                metric = fisher(self.policy, now, lookup.visits(now.probability.shape))
+            change, self.state = c.optimiser.step(self.state, dw, active, metric)
             self.w = self.w + change
             if inner + 1 < c.inner_updates:
                 now = tables(self.graph, self.logits())
@@ -195,21 +198,6 @@ class _Block:
         found: NDArray[np.bool_] = np.any(
             [np.any(v != 0, axis=(1, 2, 3)) for v in coefficients.scalars.values()], axis=0
         )
-        return found
-
-    def fisher(self, now: PolicyTables, lookup: Lookup) -> F64 | None:
-        """Return the Fisher matrix of the trajectory distribution, [S, P, P], from the batch's visits."""
-        if not self.config.optimiser.needs_fisher:
-            return None
-        g = self.graph
-        counts, _ = lookup.count(now.probability.shape)
-        visits = counts.sum((1, 3)) / lookup.index.shape[-1]
-        pi = now.probability[:, g.free_context, g.free_action]
-        same = g.free_context[:, None] == g.free_context
-        fisher_z = same * (np.eye(pi.shape[1]) * pi[:, None] - pi[:, :, None] * pi[:, None])
-        fisher_z = fisher_z * visits[:, g.free_context][:, :, None]
-        F = self.policy.features
-        found: F64 = np.einsum("dp,sde,eq->spq", F, fisher_z, F)
         return found
 
     def keep(

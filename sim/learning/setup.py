@@ -180,7 +180,7 @@ class Training:
     def policy(self) -> SoftmaxPolicy:
         """Return the policy: z0 is the habit, F = [diag(private) | shared]."""
         graph = self.graph()
-        z0 = free_logits(graph, **{name.replace("/", "__"): value for name, value in self.habit})
+        z0 = free_logits(graph, self.habit)
         loads = self.loads()
         private = np.diag(np.where(loads, self.features.private, 1.0))
         shared = np.outer(loads, np.ones(self.features.shared)) / np.sqrt(max(self.features.shared, 1))

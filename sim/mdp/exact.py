@@ -4,16 +4,25 @@ Recursions over (turn, kind, node), so the cost grows with the turn limit and no
 :func:`trajectories` lists them one by one, for small graphs and for quantities that need a whole trajectory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.mdp.compiled import CompiledGraph
-from sim.mdp.policy import PolicyTables
+from sim.mdp.policy import PolicyTables, tables
 
-__all__ = ["Occupancy", "Trajectory", "expected_return", "occupancy", "policy_gradient", "trajectories", "values"]
+__all__ = [
+    "Occupancy",
+    "Trajectory",
+    "expected_return",
+    "occupancy",
+    "policy_gradient",
+    "return_function",
+    "trajectories",
+    "values",
+]
 
 F64 = NDArray[np.float64]
 
@@ -145,3 +154,27 @@ def _walk(graph: CompiledGraph, policy: PolicyTables, kind: int) -> Iterator[Tra
             for o, q in enumerate(graph.probability[kind, here, a]):
                 if p_action * q > 0:
                     stack.append(((*nodes, int(graph.target[here, a, o])), (*taken, int(a)), p * p_action * float(q)))
+
+
+def return_function(graph: CompiledGraph) -> Callable[[F64], F64]:
+    """Return J as a function of free logits [..., D], for many policies at once; what it gives is [...].
+
+    J = sum over m of gain_m prod over (c, a) of pi(a | c)^n_m(c, a): trajectories that take the same decisions equally often
+    are one term, and its gain is P(environment) x reward, added up over them and averaged over kinds.
+    """
+    even = tables(graph, np.zeros(len(graph.free_names)))
+    taken, gains = [], []
+    for t in trajectories(graph, even):
+        counts = np.zeros(even.probability.shape)
+        np.add.at(counts, (graph.context[list(t.nodes[:-1])], np.array(t.actions)), 1)
+        taken.append(counts.ravel())
+        gains.append(graph.share[t.kind] * t.probability * t.reward / np.exp((counts * even.log_probability).sum()))
+    decisions, which = np.unique(np.array(taken), axis=0, return_inverse=True)
+    gain = np.bincount(which.ravel(), gains)
+
+    def returns(z: F64) -> F64:
+        log_pi = tables(graph, z).log_probability
+        found: F64 = np.exp(log_pi.reshape(*z.shape[:-1], -1) @ decisions.T) @ gain
+        return found
+
+    return returns

@@ -6,6 +6,7 @@ columns of F are *private* directions (one logit each) and *shared* ones (severa
 what the rest of the network's gradients do to a decision comes through the shared ones.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from sim.mdp.compiled import CompiledGraph
 from sim.records.config import near_misses
 
-__all__ = ["PolicyTables", "SoftmaxPolicy", "free_logits", "tables"]
+__all__ = ["PolicyTables", "SoftmaxPolicy", "fisher", "free_logits", "tables"]
 
 F64 = NDArray[np.float64]
 
@@ -42,8 +43,10 @@ def tables(graph: CompiledGraph, z: F64) -> PolicyTables:
     return PolicyTables(weight / total, log_probability)
 
 
-def free_logits(graph: CompiledGraph, **log_odds: float) -> F64:
-    """Return z, [D], from ``context__action=log odds against the context's reference action``; 0 where not given.
+def free_logits(graph: CompiledGraph, habit: Iterable[tuple[str, float]] = (), /, **log_odds: float) -> F64:
+    """Return z, [D]: log-odds against each context's reference action, by name; 0 where not given.
+
+    `habit` has pairs ("context/action", log-odds); ``context__action=log-odds`` adds to it, or takes the place of a pair.
 
     Raises
     ------
@@ -51,8 +54,9 @@ def free_logits(graph: CompiledGraph, **log_odds: float) -> F64:
         For a name that is no free logit of the graph (with near misses).
     """
     names = [name.replace("/", "__") for name in graph.free_names]
+    given = {name.replace("/", "__"): value for name, value in habit} | log_odds
     z = np.zeros(len(names))
-    for name, value in log_odds.items():
+    for name, value in given.items():
         if name not in names:
             raise ValueError(f"{graph.source.name} has no free logit {name!r}{near_misses(name, names)}")
         z[names.index(name)] = value
@@ -93,3 +97,28 @@ class SoftmaxPolicy:
         """Return F' dz: a gradient with respect to z [..., D] as one with respect to w [..., P]."""
         pulled: F64 = np.einsum("...d,dp->...p", dz, self.features)
         return pulled
+
+
+def fisher(policy: SoftmaxPolicy, now: PolicyTables, visits: F64) -> F64:
+    """Return the Fisher matrix of the trajectory distribution with respect to the weights, [..., P, P].
+
+    F' diag over contexts of n_c (diag(pi_c) - pi_c pi_c') F, with pi_c the free actions of a context: the covariance of the
+    score of a rollout, where scores of different turns are uncorrelated.
+
+    Parameters
+    ----------
+    policy
+        The map from weights to logits, whose features F are used.
+    now
+        Action probabilities, tables [..., C, A].
+    visits
+        Visits of each context n_c, a rollout, [..., C].
+    """
+    g, F = policy.graph, policy.features
+    pi = now.probability[..., g.free_context, g.free_action]
+    same = g.free_context[:, None] == g.free_context
+    fisher_z = same * (np.eye(pi.shape[-1]) * pi[..., None, :] - pi[..., :, None] * pi[..., None, :])
+    fisher_z = fisher_z * visits[..., g.free_context][..., None]
+    # einsum adds in one order whatever the number of policies; a matrix product may not
+    found: F64 = np.einsum("dp,...de,eq->...pq", F, fisher_z, F)
+    return found

@@ -36,7 +36,7 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
             member.external_attr = 0o644 << 16
             content = io.BytesIO()
             np.lib.format.write_array(content, _portable(arrays[name]), allow_pickle=False)
-            archive.writestr(member, content.getvalue())
+            archive.writestr(member, content.getvalue(), compresslevel=1)  # a third of the time for a tenth more bytes
     return buffer.getvalue()
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sim.learning.loop import train
+from sim.mdp.exact import return_function
 from sim.records.config import replace
 from studies import study_behaviour_monitors as study
 from studies import study_gradient_flow
@@ -42,7 +43,7 @@ def test_the_token_ratio_tells_once_there_is_no_content(noisy):
 def test_the_return_tells_where_no_rollout_is_sampled(noisy):
     """Reward of ever more rollouts becomes the exact return of the policy."""
     graph = noisy.config.graph()
-    returns = study_gradient_flow.evaluator(graph)
+    returns = return_function(graph)
     exact = auroc(noisy, lambda r: -returns(study_gradient_flow.logits(r, graph)))
     assert auroc(noisy, study.GUESS) - auroc(noisy, study.REWARD) > 0.1
     assert exact > auroc(noisy, study.GUESS) - 0.1

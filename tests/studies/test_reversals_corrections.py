@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from sim.mdp.policy import tables
+from sim.mdp.theory.drift import Objective
+from sim.mdp.theory.spread import gradient_moments
 from studies import study_corrections as study
-from studies.gradient_moments import moments, paths
 
 SEEDS = range(8)
 
@@ -56,7 +57,8 @@ def test_samples_agree_with_enumeration(label):
     stale = tables(study.seed_a().graph().compiled(), study.LOGITS - study.directions((0,), "", True)[0])
     graph = study.seed_a().graph().compiled()
     recent = now if label == "decoupled" else stale
-    exact = moments(graph, paths(graph), study.CREDIT, study.WEIGHTS[label], now, stale, recent, questions=32, group=8)
+    objective = Objective(study.CREDIT, group=8, prompts=32)
+    exact = gradient_moments(graph, now, objective, study.WEIGHTS[label], stale, recent)
     error = np.sqrt(exact.variance / (40 * len(SEEDS)))
     assert np.linalg.norm(found.mean((0, 1)) - exact.mean) < 3.5 * error
     assert found.var((0, 1), ddof=1).sum() == pytest.approx(exact.variance, rel=0.25)

@@ -5,6 +5,7 @@ import pytest
 
 from sim.learning.loop import train
 from studies import study_dilution as study
+from studies.kit.slopes import power
 
 
 def run(tokens, coupling):
@@ -13,7 +14,7 @@ def run(tokens, coupling):
 
 @pytest.mark.parametrize(("coupling", "slope"), [(study.COUPLING, -0.988), (1.0, 0.0)])
 def test_the_clip_fraction_falls_with_length_unless_content_leaves_the_band(coupling, slope):
-    found = study.slopes({L: study.level(run(L, coupling), "token", study.OUTSIDE) for L in study.ENDS})
+    found = power({L: study.level(run(L, coupling), "token", study.OUTSIDE) for L in study.ENDS})
     assert found.mean() == pytest.approx(slope, abs=0.05)
 
 

@@ -35,7 +35,7 @@ def test_under_adam_passage_is_earlier_than_the_integral():
 
 def test_without_a_pull_passage_does_not_slow_at_the_fold():
     steps = {x: study.passages(run(study.pushed(x, FOLD, rate=0.0))) for x in study.ABOVE}
-    assert judge(median().estimate(values=study.slopes(steps)), below(-0.4)).verdict == "refuted"
+    assert judge(median().estimate(values=study.slowing(steps)), below(-0.4)).verdict == "refuted"
 
 
 def test_below_the_fold_nothing_passes_and_above_it_all_do():
@@ -51,5 +51,5 @@ def test_the_gap_is_the_exact_one_between_the_points_it_is_fitted_on():
 
     graph = null().graph()
     for z in (-5.0, -1.3, 0.4, 3.0):
-        policy = tables(graph, free_logits(graph, start__answer=z, fresh__answer=4.85, failed__answer=-4.2))
+        policy = tables(graph, free_logits(graph, null().habit, start__answer=z))
         assert abs(EXACT.gap(z) - effective_gap(graph, policy, Objective())) < 1e-6

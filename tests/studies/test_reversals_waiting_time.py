@@ -7,6 +7,7 @@ from sim.learning.loop import train
 from studies import study_waiting_time as study
 from studies.kit.kinds import mean, median
 from studies.kit.regions import above, within
+from studies.kit.slopes import power
 from studies.kit.verdict import judge
 
 
@@ -19,7 +20,7 @@ def waits(name, shares):
     ("name", "region"), [("natural", (-1.1, -0.8)), ("Adam", (-1.1, -0.8)), ("SGD", (-0.45, -0.1))]
 )
 def test_each_optimiser_refutes_the_law_of_the_other_class(name, region):
-    slopes = study.slopes(waits(name, (0.1, 0.01)))
+    slopes = power(waits(name, (0.1, 0.01)))
     assert judge(median().estimate(values=slopes), within(*region)).verdict == "refuted"
 
 

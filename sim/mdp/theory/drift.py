@@ -192,15 +192,14 @@ def _penalised(
 
 def _view(ways: Ways, policy: PolicyTables, reference: PolicyTables | None) -> View:
     """Return what a penalty sees of every way on policy, [1, M, K], at a factor of 1."""
-
-    def along(table: F64) -> F64:
-        return np.where(ways.running, table[ways.contexts, ways.actions], 0.0)[None]
-
-    now, more = along(policy.log_probability), {}
+    now, more = ways.along(policy.log_probability)[None], {}
     if reference is not None:
         gap = policy.log_probability - reference.log_probability
         kl = np.broadcast_to((policy.probability * gap).sum(-1, keepdims=True), gap.shape)
-        more = {"reference": along(reference.log_probability), "values": {("kl", "ref"): along(kl)}}
+        more = {
+            "reference": ways.along(reference.log_probability)[None],
+            "values": {("kl", "ref"): ways.along(kl)[None]},
+        }
     turn = np.broadcast_to(np.arange(now.shape[-1]), now.shape)
     return View.of(now, now, np.zeros((1, 1, 1)), ways.running[None], turn=turn, **more)
 

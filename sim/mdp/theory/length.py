@@ -119,5 +119,4 @@ def length_window(
 
 
 def _gap(graph: CompiledGraph, objective: Objective, habit: Habit, logit: str) -> float:
-    z = free_logits(graph, **{name.replace("/", "__"): value for name, value in habit})
-    return effective_gap(graph, tables(graph, z), objective, logit)
+    return effective_gap(graph, tables(graph, free_logits(graph, habit)), objective, logit)

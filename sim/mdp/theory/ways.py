@@ -58,6 +58,18 @@ class Ways:
         each = 1 if unit == "turn" else self.graph.generated[self.nodes, self.actions]
         return np.where(self.running, each, 0)
 
+    def along(self, table: F64) -> F64:
+        """Return the entry of a table [C, A] that each turn reads, [M, K]; 0 after the end."""
+        return np.where(self.running, table[self.contexts, self.actions], 0.0)
+
+    def scores(self, policy: PolicyTables) -> F64:
+        """Return d log pi / dz of each turn with respect to the free logits, [M, K, D]; 0 after the end."""
+        g = self.graph
+        here = self.running[..., None] & (self.contexts[..., None] == g.free_context)
+        chosen = self.actions[..., None] == g.free_action
+        found: F64 = here * (chosen - policy.probability[g.free_context, g.free_action])
+        return found
+
     def probability(self, policy: PolicyTables) -> F64:
         """Return P(way | kind) under one policy, [M]; it sums to 1 over the ways of a kind."""
         taken = policy.probability[self.contexts, self.actions]

@@ -76,6 +76,7 @@ def test_counts_by_turn(name, seed):
     for s, _, _, k, c, a in turns:
         expected[s, k, c, a] += 1
     np.testing.assert_array_equal(counts, expected)
+    np.testing.assert_allclose(lookup.visits((2, *graph.offered.shape)), expected.sum((1, 3)) / (Q * G))
     by_end = sampler.solved(sample).sum(-1).T  # [S, K]
     np.testing.assert_array_equal(solved, np.concatenate([np.zeros((2, 1)), by_end[:, :-1]], 1))
 

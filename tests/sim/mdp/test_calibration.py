@@ -52,7 +52,7 @@ def test_three_quadrature_points_are_as_good_as_nine():
 def test_the_last_accuracy_is_the_exact_return(best):
     graph = best.world.graph().compiled()
     for row, logits in enumerate(best.logits):
-        z = free_logits(graph, **{name.replace("/", "__"): v for name, v in zip(POLICY, logits, strict=True)})
+        z = free_logits(graph, zip(POLICY, logits, strict=True))
         assert best.model.accuracy[row, -1] == pytest.approx(expected_return(graph, tables(graph, z)), abs=1e-12)
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.mdp.exact import expected_return, occupancy, policy_gradient, trajectories, values
+from sim.mdp.exact import expected_return, occupancy, policy_gradient, return_function, trajectories, values
 from sim.mdp.policy import tables
 from sim.mdp.worlds import PRESETS
 
@@ -86,6 +86,28 @@ def test_the_recursions_agree_with_the_list_of_trajectories(graphs, data):
     assert expected_return(graph, policy) == pytest.approx(J, abs=1e-12)
     for action in range(len(graph.actions)):
         np.testing.assert_allclose(where.action_share(action), decision[:, :, action].sum(1), atol=1e-12)
+
+
+@SMALL
+@given(st.data())
+def test_the_return_of_many_policies_is_that_of_each(graphs, data):
+    graph, z = drawn(graphs, data)
+    many = z * np.array([-1.0, 0.0, 0.3, 1.0, 2.0, 9.0]).reshape(2, 3, 1)
+    found = return_function(graph)(many)
+    assert found.shape == (2, 3)
+    for index in np.ndindex(2, 3):
+        assert found[index] == pytest.approx(expected_return(graph, tables(graph, many[index])), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_return_of_many_policies_of_presets(name):
+    graph = PRESETS[name]().graph().compiled()
+    z = np.random.default_rng(0).uniform(-4, 4, (5, len(graph.free_names)))
+    found = return_function(graph)(z)
+    expected = [expected_return(graph, tables(graph, each)) for each in z]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert np.ptp(found) > 0.05
+    assert return_function(graph)(z[0]) == pytest.approx(expected[0])
 
 
 @SMALL

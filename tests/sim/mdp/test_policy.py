@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sim.mdp.policy import SoftmaxPolicy, free_logits, tables
+from sim.mdp.exact import occupancy
+from sim.mdp.policy import PolicyTables, SoftmaxPolicy, fisher, free_logits, tables
+from sim.mdp.theory.ways import ways_of
 from sim.mdp.worlds import PRESETS
 
 GRAPH = PRESETS["read-more"]().graph().compiled()
@@ -96,9 +98,18 @@ def test_free_logits_by_name():
     }
 
 
+def test_free_logits_of_a_habit_but_for_some():
+    habit = (("start/answer", -4.0), ("fresh/verify", 1.5))
+    np.testing.assert_array_equal(free_logits(GRAPH, habit), free_logits(GRAPH, start__answer=-4.0, fresh__verify=1.5))
+    changed = free_logits(GRAPH, habit, start__answer=2.0, fresh__read=1.0)
+    np.testing.assert_array_equal(changed, free_logits(GRAPH, start__answer=2.0, fresh__verify=1.5, fresh__read=1.0))
+
+
 def test_an_unknown_logit_names_its_neighbours():
     with pytest.raises(ValueError, match="no free logit 'start__anwser'; did you mean start__answer"):
         free_logits(GRAPH, start__anwser=1.0)
+    with pytest.raises(ValueError, match="no free logit 'start__anwser'"):
+        free_logits(GRAPH, [("start/anwser", 1.0)])
     with pytest.raises(ValueError, match="no free logit 'start__search'"):  # the reference is not free
         free_logits(GRAPH, start__search=1.0)
 
@@ -116,3 +127,34 @@ def test_an_unknown_logit_names_its_neighbours():
 def test_arrays_that_do_not_fit_are_refused(z0, features, message):
     with pytest.raises(ValueError, match=message):
         SoftmaxPolicy(GRAPH, z0, features)
+
+
+# --- the Fisher matrix ------------------------------------------------------------------------------------------------
+
+
+def test_the_fisher_matrix_by_hand(tiny):
+    """Two contexts of one free logit each, seen once and half a time, and one direction that moves both."""
+    policy = SoftmaxPolicy(tiny.compiled(), np.zeros(2), np.array([[1.0, 1.0], [0.0, 2.0]]))
+    now = policy.tables(np.array([np.log(3), 0.0]))  # 1/4 and 3/4 at the start, 1/2 and 1/2 after
+    first, second = 3 / 16, 0.5 * 0.25
+    expected = [[first, first], [first, first + 4 * second]]
+    np.testing.assert_allclose(fisher(policy, now, np.array([1.0, 0.5])), expected)
+
+
+def test_the_fisher_matrix_is_the_covariance_of_a_rollouts_score(policy):
+    w = np.random.default_rng(1).normal(size=7)
+    now, ways = policy.tables(w), ways_of(GRAPH)
+    chance = GRAPH.share[ways.kind] * ways.probability(now)
+    score = ways.scores(now).sum(1) @ policy.features
+    found = fisher(policy, now, occupancy(GRAPH, now).decision.sum((0, 2)))
+    np.testing.assert_allclose(found, np.einsum("m,mp,mq->pq", chance, score, score), atol=1e-12)
+    assert np.abs(found).max() > 0.1
+
+
+def test_a_block_has_the_fisher_matrices_of_its_policies(policy):
+    rng = np.random.default_rng(2)
+    now, visits = policy.tables(rng.normal(size=(5, 7))), rng.uniform(0, 3, (5, len(GRAPH.contexts)))
+    block = fisher(policy, now, visits)
+    for i in range(5):
+        alone = PolicyTables(now.probability[i], now.log_probability[i])
+        assert block[i].tobytes() == fisher(policy, alone, visits[i]).tobytes()

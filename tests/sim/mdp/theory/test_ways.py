@@ -55,3 +55,18 @@ def test_a_policy_may_never_act():
     probability = ways_of(graph).probability(tables(graph, np.array([-800.0, 0.0, 0.0])))
     assert (probability == 0).any()
     assert np.isfinite(probability).all()
+
+
+def test_scores_are_slopes_of_what_is_along_the_way(tiny):
+    graph, z, h = tiny.compiled(), np.array([0.3, -0.8]), 1e-6
+    ways = ways_of(graph)
+
+    def log_pi(z):
+        return ways.along(tables(graph, z).log_probability)
+
+    slope = np.stack([(log_pi(z + e) - log_pi(z - e)) / (2 * h) for e in h * np.eye(2)], -1)
+    found = ways.scores(tables(graph, z))
+    np.testing.assert_allclose(found, slope, atol=1e-9)
+    assert np.abs(found).max() > 0.5
+    assert not found[~ways.running].any()
+    np.testing.assert_allclose(ways.chance * np.exp(log_pi(z).sum(1)), ways.probability(tables(graph, z)), rtol=1e-12)
