@@ -7,10 +7,10 @@ PROCESSES ?= 2
 .PHONY: studies all-studies test test-long bench lint clean
 
 studies: .venv/core  ## run the studies, print the findings, write runs/report/index.html
-	$(BIN)/python -m pytest studies -q --processes $(PROCESSES)
+	$(BIN)/python -m pytest studies -q -n $(PROCESSES)
 
 all-studies: .venv/core  ## the same with the studies too long for every day
-	$(BIN)/python -m pytest studies -q --processes $(PROCESSES) --all
+	$(BIN)/python -m pytest studies -q -n $(PROCESSES) --all
 
 test: .venv/dev  ## the tests
 	$(BIN)/python -m pytest tests -q

@@ -7,7 +7,8 @@ MIS and IcePop are the PPO clip, and the clip takes winners from actions that ha
 that have become rarer: what is left pushes back towards the policy that sampled. A weight of 1 only rescales decisions.
 Token ratios are exact at a decision given the visits and values of the sampler, so their error grows with the lag. Ratios
 of whole sequences are exact, at a noise that grows exponentially with the mismatch. Under pure mismatch the clip is idle
-and the engine's ratio does the work; IcePop with beta 2 and MIS with bounds .5 and 2 are then, and always, one rule.
+and the engine's ratio does the work; IcePop with beta 2 and MIS with bounds .5 and 2 are one rule but for
+MIS's veto of a ratio below 1e-4.
 
 Design. Seed A's world, the learner at fixed logits (-1, 1, -1). Lag: the sampler's logits differ by a distance (root mean
 square per logit), in a random direction of each seed, or downhill so that the learner has since moved uphill. Mismatch:

@@ -1,10 +1,11 @@
 """What is lost when every rollout is a group of its own.
 
 Why. A fault in how rollouts were assigned to groups left every rollout alone in its group (Search-R1, issue 88). The
-advantage is then the reward itself. On policy the expected gradient is the same but for the factor 1 - 1/G by which a group
-that counts the rollout itself shrinks it. What changes is the noise: a baseline replaces the second moment of the reward
-by its variance among rollouts of one question. And absence becomes a signal: with a group, advantages add up to 0 and a
-batch in which an action was not used says nothing about it; without, everything that was used and rewarded pushes it down.
+advantage is then the reward itself. On policy, with a mean over rollouts, the expected gradient is the same but for the
+factor 1 - 1/G by which a group that counts the rollout itself shrinks it; under a sequence mean its direction changes too.
+What changes here is the noise: a baseline replaces the second moment of the reward by its variance among rollouts of one
+question. And absence becomes a signal: with a group, advantages add up to 0 and a batch in which an action was not used
+says nothing about it; without, everything that was used and rewarded pushes it down.
 
 Design. One world, one rate, on policy; only the credit differs, with and without the group's standard deviation. The
 gradient is sampled at fixed policies and held against exact enumeration. Then two trainings: a decision that changes
@@ -60,7 +61,7 @@ LOST = 0.001
 )
 @claim(
     "ungrouped-gradient-points-the-same-way",
-    says="Along the exact gradient the two differ by the factor 1 - 1/G and by nothing else.",
+    says="With a mean over rollouts the two differ along the exact gradient by the factor 1 - 1/G and by nothing else.",
     kind=mean(symmetric=True),
     region=within(0.075, 0.175),
     predicts=Prediction(0.125, source="1/G: the mean of a group holds the rollout itself"),
@@ -72,7 +73,7 @@ LOST = 0.001
 )
 @claim(
     "ungrouped-idle-decisions-saturate",
-    says="Without groups a decision that changes nothing is soon decided by chance; with groups it is not.",
+    says="Without groups a decision that changes nothing is soon decided by chance; with groups (no std) it is not.",
     kind=rate_difference(),
     region=above(0.2),
     predicts=Prediction(0.455, source="scalar chain with normal steps: .465 against .010"),

@@ -3,8 +3,8 @@
 Why. Under SGD a behaviour used with probability p moves at eta D p (1 - p): what is not tried is not learnt, and the wait
 from p0 to one half is 2 (|z0| + sinh |z0|) / (eta D), about 1 / (p0 eta D). The natural gradient divides by p (1 - p) and
 Adam by the size of the gradient; their log-odds move at a speed that does not know p0, and the wait is |z0| / speed.
-The width of the S-curve, from 10 to 90 %, does not depend on p0 in either case, so the ratio of wait to width tells the two
-classes apart without knowing speed or gap (T5).
+The width of the S-curve, from 10 to 90 %, does not depend on p0 in either case, so the ratio of wait to width tells SGD
+from the others without knowing speed or gap (T5).
 
 Design. The verify world, where verifying pays .18 of reward; advantages not divided by the group's spread, so that the gap
 is nearly constant. Four p0 from .1 to .003, the same seeds in every arm; 512 rollouts a batch. The measure is the slope of
@@ -52,7 +52,7 @@ STEPS = {
 )
 @claim(
     "natural-gradient-waits-for-the-logarithm",
-    says="Under the natural gradient the wait grows only as the logarithm of 1 / p0.",
+    says="Under the natural gradient the wait grows about as the logarithm of 1 / p0, far more slowly than 1 / p0.",
     kind=median(),
     region=within(-0.45, -0.1),
     predicts=Prediction(-0.275, source="|z0| / (eta D) at the four p0"),
@@ -65,7 +65,7 @@ STEPS = {
 )
 @claim(
     "adam-waits-for-the-logarithm",
-    says="Under Adam the wait grows only as the logarithm of 1 / p0.",
+    says="Under Adam the wait grows about as the logarithm of 1 / p0, far more slowly than 1 / p0.",
     kind=median(),
     region=within(-0.45, -0.1),
     predicts=Prediction(-0.3, source="expected moments of Adam at 512 rollouts"),

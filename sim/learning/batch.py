@@ -14,6 +14,11 @@ Reads = Literal["reference", "turn", "state", "greedy_reward", "duration_s", "pr
 """What a part of a rule may read beside rewards, masks and the log-probs of the policies that sampled and learn."""
 
 
+_PER_TOKEN = (
+    "mask", "behaviour", "lengths", "proximal", "reference", "turn", "state", "process_reward", "step_reward",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """One batch; ``rollouts.padded()`` gives these views. A rule's ``reads`` says which of the optional ones it needs."""
@@ -46,6 +51,20 @@ class Batch:
     """Running mean of the reward before this batch, [...]; None in the first one."""
     duration_s: Any = None
     """Time each rollout took, [..., Q, G], s."""
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.reward.shape)
+        tokens = next((getattr(self, name).shape for name in _PER_TOKEN if getattr(self, name) is not None), None)
+        expected = dict.fromkeys(("valid", "duration_s"), shape)
+        expected |= {"greedy_reward": shape[:-1], "running_reward": shape[:-2]}
+        expected |= dict.fromkeys(_PER_TOKEN, (*shape, *tokens[-1:]) if tokens is not None else ())
+        for name, fits in expected.items():
+            x = getattr(self, name)
+            if x is not None and tuple(getattr(x, "shape", ())) != fits:
+                raise ValueError(
+                    f"{name} {tuple(getattr(x, 'shape', ()))} does not fit the reward {shape}; expected {fits}: nothing is "
+                    "broadcast"
+                )
 
 
 def require(batch: Any, name: Reads, who: object) -> Any:

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from sim.learning.arrays import array_namespace
+from sim.learning.batch import Reads
 from sim.learning.view import Ratio, Scope, View, exponential
 from sim.learning.weights import Bounds, Weight, Weights
 from sim.records.config import config
@@ -16,6 +17,11 @@ class BatchNormalised:
 
     weight: Weight
     """What is normalised."""
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """What the weight reads."""
+        return tuple(getattr(self.weight, "reads", ()))
 
     @property
     def scope(self) -> Scope:
@@ -52,6 +58,11 @@ class SecondMoment:
     """The two policies."""
     of: Literal["away", "all"] = "away"
     """Which tokens the mean is over: those that move away, or all."""
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """The reference, where it is compared with."""
+        return ("reference",) if self.ratio == "now/reference" else ()
 
     def __post_init__(self) -> None:
         if self.threshold <= 0:

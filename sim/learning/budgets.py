@@ -53,7 +53,7 @@ def dynamic_filter(
 
 
 def no_signal_probability(success: F64 | float, group: int) -> F64:
-    """Return P(all G rollouts agree) = p^G + (1 - p)^G of questions with success probability p."""
+    """Return P(all G rewards agree) = p^G + (1 - p)^G, for rewards of 0 or 1 and success probability p."""
     p = np.asarray(success, float)
     if ((p < 0) | (p > 1)).any():
         raise ValueError(f"success = {success} must lie in [0, 1]")

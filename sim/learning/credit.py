@@ -74,10 +74,12 @@ def usable_rewards(batch: Batch) -> Any:
     Raises
     ------
     ValueError
-        When a usable reward is not finite.
+        When a usable reward is not finite, or rewards are not floating-point numbers.
     """
     xp = array_namespace(batch.reward)
     reward = batch.reward
+    if not xp.isdtype(reward.dtype, "real floating"):
+        raise ValueError(f"rewards are {reward.dtype}; advantages are fractions of them, so convert rewards to floats")
     if batch.valid is not None:
         reward = xp.where(batch.valid, reward, xp.zeros_like(reward))
     if not bool(xp.all(xp.isfinite(reward))):
@@ -187,7 +189,7 @@ class LeaveOneOut:
         xp = array_namespace(batch.reward)
         reward, weight = usable_rewards(batch), usable(batch)
         G = reward.shape[-1]
-        other = weight[..., None, :] * (1 - xp.eye(G, dtype=reward.dtype))  # [..., Q, i, j]
+        other = weight[..., None, :] * (1 - xp.eye(G, dtype=reward.dtype, device=reward.device))  # [..., Q, i, j]
         count = xp.clip(xp.sum(other, axis=-1), min=1.0)
         gap = other * (reward[..., :, None] - reward[..., None, :])
         value = xp.sum(gap, axis=-1) / count
@@ -253,6 +255,8 @@ class GreedyBaseline:
 @config
 class LogPartition:
     """A = r - tau log mean exp(r / tau): with a squared log-ratio penalty the optimum is the exact tilt.
+
+    In large groups, that is, and where the actions fix the reward.
 
     Source: Kimi K1.5, arXiv 2501.12599, where the plain mean stands in for it in practice.
     """

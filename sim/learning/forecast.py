@@ -41,7 +41,7 @@ class Forecast:
     steps_to_half: float
     """First step before which the share is at or beyond a half; NaN if it does not get there."""
     width: float
-    """Steps from a share of .1 to .9, or of .9 to .1; NaN if it does not pass both."""
+    """Steps from a share of .1 to .9, or of .9 to .1; NaN if it does not pass both or starts between."""
     share: F64
     """Share of the action before each step, [T]."""
     logits: F64
@@ -80,6 +80,8 @@ def forecast(config: Training, logit: str | None = None) -> Forecast:
     way = Direction.UP if share[0] < 0.5 else Direction.DOWN
     ends = (0.1, 0.9) if way is Direction.UP else (0.9, 0.1)
     began, half, ended = (float(first_passages(share, level, direction=way)) for level in (ends[0], 0.5, ends[1]))
+    if (share[0] - ends[0]) * int(way) > 0:  # past the first end already: there is no such width
+        began = np.nan
     return Forecast(
         logit, -int(np.sign(gap)), gap, bool(np.isfinite(half)), half, ended - began, share, logits, field.assumptions()
     )

@@ -65,8 +65,7 @@ def next_token_log_probability(
         raise ValueError("start[..., 0] must be true: nothing precedes the first token, so nothing predicts it")
     kept = None if support is None else support[..., :-1, :]
     found = token_log_probability(logits[..., :-1, :], token[..., 1:], temperature=temperature, support=kept)
-    first = xp.zeros_like(found[..., :1]) if found.shape[-1] else xp.zeros(token.shape, dtype=logits.dtype)
-    whole = xp.concat([first, found], axis=-1) if found.shape[-1] else first
+    whole = xp.concat([xp.zeros_like(logits[..., :1, 0]), found], axis=-1)
     return xp.where(start, xp.zeros_like(whole), whole)
 
 
@@ -81,10 +80,17 @@ def top_k(logits: Any, k: int) -> Any:
 
 
 def top_p(logits: Any, p: float, *, temperature: float = 1.0) -> Any:
-    """Return whether a token is in the smallest set of likeliest ones with probability at least `p`, [..., V], bool."""
+    """Return whether a token is in the smallest set of likeliest ones with probability at least `p`, [..., V], bool.
+
+    Ties at the edge are all kept; p = 1 keeps every token.
+    """
     if not 0 < p <= 1:
         raise ValueError(f"p = {p} must lie in (0, 1]")
+    if not temperature > 0:
+        raise ValueError(f"temperature = {temperature} must be positive")
     xp = array_namespace(logits)
+    if p == 1:
+        return xp.ones_like(logits, dtype=xp.bool)
     scaled = logits / temperature
     weight = xp.exp(scaled - xp.max(scaled, axis=-1, keepdims=True))
     probability = weight / xp.sum(weight, axis=-1, keepdims=True)

@@ -108,7 +108,7 @@ class MicrobatchMean:
         flat = xp.reshape(own, (*lead, Q * G))
         short = -(Q * G) % self.size
         if short:
-            flat = xp.concat([flat, xp.zeros((*lead, short), dtype=flat.dtype)], axis=-1)
+            flat = xp.concat([flat, xp.zeros((*lead, short), dtype=flat.dtype, device=flat.device)], axis=-1)
         chunks = xp.reshape(flat, (*lead, -1, self.size))
         tokens = xp.sum(chunks, axis=-1, keepdims=True)
         used = xp.sum(xp.astype(tokens > 0, tokens.dtype), axis=-2, keepdims=True)

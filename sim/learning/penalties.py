@@ -163,8 +163,9 @@ class SampledKl:
     ``none``: k'; ``detached``: rho k'; ``differentiated``: rho (k' + k), the gradient of rho k.
 
     What it regularises: k2 on policy or times the detached ratio, and k1 or k3 times the differentiated ratio, give the
-    gradient of KL(pi || ref) (k2 does not: its own mean is not the KL). With no more than a detached ratio k1 gives 0 and k3
-    the gradient of KL(ref || pi). GRPO's own penalty is k3 without correction (2402.03300).
+    gradient of KL(pi || ref) (k2 does not: its own mean is not the KL). With no more than a detached ratio k1 gives 0 and
+    k3 the gradient of KL(ref || pi); ``none`` does so on policy only. GRPO's own penalty is k3 without correction
+    (2402.03300).
     """
 
     strength: float
@@ -202,7 +203,8 @@ class SquaredLogRatio:
     """- strength x (log-ratio)^2, of a whole sequence or of each token.
 
     (sum_t log rho_t)^2 is Kimi K1.5's and K2's (2501.12599); sum_t (log rho_t)^2 is K2.5's (2602.02276). Only the first,
-    with the right baseline, has the exact tilt pi_old exp(R / tau) / Z as its optimum.
+    with the log-partition as baseline, has the exact tilt pi_old exp(R / tau) / Z as its optimum, for large groups and
+    rewards that the actions fix.
     """
 
     strength: float

@@ -153,7 +153,7 @@ class Rule:
     @property
     def reads(self) -> frozenset[Reads]:
         """What the rule reads beside rewards, masks and the log-probs of sampler and learner."""
-        parts = (self.credit, *self.penalties, *self.shaping)
+        parts = (self.credit, self.weight, *self.penalties, *self.shaping)
         return frozenset(name for part in parts for name in getattr(part, "reads", ()))
 
     def prepare(self, batch: Batch) -> Prepared:
@@ -162,7 +162,7 @@ class Rule:
         Raises
         ------
         ValueError
-            When the shapes do not fit, a usable reward is not finite, or the batch lacks what the rule reads.
+            When a usable reward is not finite, or the batch lacks what the rule reads.
         """
         xp = array_namespace(batch.reward)
         self._check(batch)
@@ -186,15 +186,6 @@ class Rule:
             raise ValueError(
                 "a rule needs Batch(reward, mask, behaviour): which tokens were sampled, with what log-probs"
             )
-        if batch.mask.shape[:-1] != batch.reward.shape or batch.behaviour.shape != batch.mask.shape:
-            raise ValueError(
-                f"reward {batch.reward.shape}, mask {batch.mask.shape} and behaviour {batch.behaviour.shape} do not fit; "
-                "expected [..., Q, G], [..., Q, G, T] and [..., Q, G, T]"
-            )
-        for name in ("proximal", "reference", "turn", "state", "process_reward", "step_reward"):
-            x = getattr(batch, name)
-            if x is not None and x.shape != batch.mask.shape:
-                raise ValueError(f"{name} {x.shape} does not fit the mask {batch.mask.shape}")
         for name in self.reads - {"kl"}:
             if getattr(batch, name) is None:
                 raise ValueError(f"this rule reads {name!r}; supply Batch({name}=...)")

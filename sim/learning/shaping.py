@@ -145,7 +145,7 @@ class KlInReward:
     """- strength x an estimate of KL(mu || reference) at each sampled token, with the log-probs it was sampled with.
 
     Summed over the rollout for a credit per rollout. With :class:`~sim.learning.step_credit.RewardToGo` every token bears
-    the KL it leads to, which k1 makes an unbiased gradient of the trajectory KL on policy.
+    the KL it leads to; on policy k1 then gives the gradient of the trajectory KL times 1 - 1/G, as every group mean does.
     """
 
     strength: float

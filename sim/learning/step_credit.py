@@ -160,7 +160,7 @@ def _by_turn(turn: Any, mask: Any, reward: Any, state: Any, of_turns: Any) -> An
     turns = int(xp.max(xp.where(mask, turn, xp.zeros_like(turn)))) + 1
     here = [mask & (turn == k) for k in range(turns)]
     sums = xp.stack([xp.sum(xp.where(h, reward, xp.zeros_like(reward)), axis=-1) for h in here], axis=-1)
-    least = xp.full_like(state, -1)
+    least = xp.full_like(state, xp.iinfo(state.dtype).min)
     states = xp.stack([xp.max(xp.where(h, state, least), axis=-1) for h in here], axis=-1)
     found = of_turns(sums, states, xp.stack([xp.any(h, axis=-1) for h in here], axis=-1))
     value = xp.zeros_like(reward)

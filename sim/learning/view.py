@@ -107,7 +107,7 @@ class View:
 
     def one(self) -> Any:
         """Return 1, broadcastable."""
-        return array_namespace(self.now).ones((1,) * self.now.ndim, dtype=self.now.dtype)
+        return array_namespace(self.now).ones((1,) * self.now.ndim, dtype=self.now.dtype, device=self.now.device)
 
 
 def log_ratio(top: Any, bottom: Any, mask: Any) -> Any:
@@ -138,7 +138,8 @@ def over_level(log_ratios: Any, level: Level, mask: Any, turn: Any = None) -> An
     if level == "turn":
         return _by_turn(log_ratios, mask, turn)
     if level == "least":
-        return xp.min(log_ratios, axis=-1, keepdims=True) if log_ratios.shape[-1] else log_ratios
+        least = xp.min(xp.where(mask, log_ratios, xp.full_like(log_ratios, xp.inf)), axis=-1, keepdims=True)
+        return xp.where(xp.isfinite(least), least, xp.zeros_like(least))  # 0 where nothing was sampled
     total = xp.sum(log_ratios, axis=-1, keepdims=True)
     if level == "sequence":
         return total

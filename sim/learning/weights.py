@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
+from sim.learning.batch import Reads
 from sim.learning.view import Level, Ratio, Scope, View, broadest, exponential, over_level, scope_of
 from sim.records.config import config
 
@@ -142,10 +143,22 @@ class Bounded:
     inside: Literal["ratio", "one"] = "ratio"
     """w inside the region: r, or 1 (a mask, where another factor carries the ratio)."""
 
+    def __post_init__(self) -> None:
+        if self.inside == "one" and "truncate" in (r.outside for r in self.regions()):
+            raise ValueError(
+                'inside = "one" makes a mask, and a mask has no bound to truncate to; use outside = "zero"'
+            )
+
     @property
     def scope(self) -> Scope:
         """The unit of the level."""
         return scope_of(self.level)
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """The reference or the turns, where the ratio is about them."""
+        needed: list[Reads] = ["reference"] if self.ratio == "now/reference" else []
+        return (*needed, "turn") if self.level == "turn" else tuple(needed)
 
     def regions(self) -> tuple[Region, Region]:
         """Return the regions for A > 0 and A < 0."""
@@ -250,6 +263,11 @@ class Product:
     def scope(self) -> Scope:
         """The broadest of its factors'."""
         return broadest(*(f.scope for f in self.factors))
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """What its factors read."""
+        return tuple(name for f in self.factors for name in getattr(f, "reads", ()))
 
     def __call__(self, view: View) -> Weights:
         """Return the products."""

@@ -23,9 +23,10 @@ def kimi_k15(tau: float = 0.1) -> Rule:
 
 
 def kimi_k15_tilt(tau: float = 0.1) -> Rule:
-    """Kimi K1.5 as derived: with the log-partition as baseline its optimum is the exact tilt pi_old exp(r / tau) / Z.
+    """Kimi K1.5 as derived: the log-partition as baseline makes the exact tilt pi_old exp(r / tau) / Z its optimum.
 
-    w = 1; A = r - tau log mean exp(r / tau); - (tau / 2) (sum_t log rho_t)^2; Z = rollouts.
+    w = 1; A = r - tau log mean exp(r / tau); - (tau / 2) (sum_t log rho_t)^2; Z = rollouts. The optimum is the tilt for
+    large groups and rewards that the actions fix; chance in the rewards moves it.
 
     Source: arXiv 2501.12599, section 2.3.2.
     Ours: tau, not printed.

@@ -214,8 +214,9 @@ def effective_gap(
     """Return Delta: minus the expected gradient of a free logit, divided by p (1 - p).
 
     Positive when the objective pushes against the action of that logit. Without std and length it is
-    (1 - 1/G) x (value of the reference - value of the action), averaged over the question kinds. It has the units of the
-    normaliser: of a reward under BatchMean, of a reward per turn under SequenceMean.
+    (1 - 1/G) x (value of the reference - value of the action), averaged over the question kinds, times the visits of its
+    context in a rollout (1 at the start). It has the units of the normaliser: of a reward under BatchMean, of a reward per
+    turn under SequenceMean.
     """
     if logit not in graph.free_names:
         raise ValueError(f"{logit!r} is no free logit of {graph.source.name}{near_misses(logit, graph.free_names)}")

@@ -77,8 +77,10 @@ def gradient_moments(
     Raises
     ------
     ValueError
-        For a credit that tells the turns of a rollout apart, one with a baseline from outside the batch, a normaliser that
+        For a credit that tells the turns of a rollout apart, one with a greedy baseline, a normaliser that
         adds up lengths of several rollouts, or a weight that looks at several rollouts: there is no exact sum for these.
+
+    A running baseline is taken as fixed at its stationary mean.
     """
     _check(objective, weight)
     behaviour = now if behaviour is None else behaviour

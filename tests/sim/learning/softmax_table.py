@@ -75,7 +75,7 @@ def make(seed=0, Q=4, G=4, T=8, C=6, V=4, spread=0.45):
     valid[2, 1], reward[2, 1] = False, np.nan
     context = torch.from_numpy(rng.integers(0, C, mask.shape))
     action = torch.from_numpy(rng.integers(0, V, mask.shape))
-    case = Case(Batch(None, torch.from_numpy(mask)), context, action, reference, old)
+    case = Case(Batch(torch.from_numpy(reward), torch.from_numpy(mask)), context, action, reference, old)
     batch = Batch(
         reward=torch.from_numpy(reward),
         mask=torch.from_numpy(mask),

@@ -62,9 +62,9 @@ def test_the_scope_is_that_of_the_weight():
 
 def test_shapes_that_do_not_fit_are_refused():
     b, _ = batch()
-    with pytest.raises(ValueError, match=r"reward \(4, 2\), mask \(4, 3, 5\) .* do not fit"):
+    with pytest.raises(ValueError, match=r"mask \(4, 3, 5\) does not fit the reward \(4, 2\); expected \(4, 2, 5\)"):
         Rule().prepare(Batch(b.reward[:, :2], b.mask, b.behaviour))
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match=r"behaviour \(4, 3, 2\) does not fit"):
         Rule().prepare(Batch(b.reward, b.mask, b.behaviour[..., :2]))
 
 
