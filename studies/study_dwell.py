@@ -9,6 +9,8 @@ start from. A constant drive below the fold makes one, and there his formula sho
 Predictions. (1) The chain of independent steps z' = z + drift(z) + sd N(0, 1), exact on a grid. (2) The same steps through
 Adam's first moment, which keeps each for about ten updates: simulated walks of the reduced model, measured as the runs
 are. Neither knows the loop; both take the gap at the starting habits of the other decisions.
+
+With 96 seeds two of the claims came out undecided on one set of fresh seeds in three; there are 320 since.
 """
 
 import numpy as np
@@ -32,7 +34,7 @@ from sim.signals.dwell import escape_rate, kaplan_meier, median_length, spells, 
 from studies.kit import Control, Prediction, above, below, bootstrap, claim, figures, within
 
 GUESS, LOGIT = "decision/share/start/answer", "policy/logit/start/answer"
-SEEDS, STEPS = 96, 600
+SEEDS, STEPS = 320, 600
 WELL_SEEDS = 128
 EARLY, LATE = 100, STEPS - 1
 WELL, PAST = -1.87, 0.95
