@@ -24,8 +24,9 @@ def main() -> None:
     PATH.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     for b in kept["benchmarks"]:
         info = b["extra_info"]
-        met = "met" if info["met"] else "NOT met"
-        print(f"{b['name']:<32} ratio {info['ratio']:<6} target {info['target']:<6} {met:<8} against {info['peer']}")  # noqa: T201
+        met = "no target" if info["met"] is None else "met" if info["met"] else "NOT met"
+        target = "-" if info["target"] is None else info["target"]
+        print(f"{b['name']:<40} ratio {info['ratio']:<6} target {target:<6} {met:<9} against {info['peer']}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -79,7 +79,8 @@ def micro_batches(factor):
 
     def cut(self, along, index):
         part = shipped(self, along, index)
-        return replace(part, factor=factor(part, len(part.mask) / len(self.mask)))
+        made = factor(part, len(part.mask) / len(self.mask))
+        return replace(part, factor=made, signal=part.sampled * part.advantage.value * made)
 
     return put(Prepared, "cut", cut)
 

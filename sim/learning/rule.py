@@ -55,6 +55,8 @@ class Prepared:
     """The same as 1 and 0 in the dtype of the log-probs."""
     factor: Any
     """The normaliser's factors, broadcastable against the mask."""
+    signal: Any
+    """Advantage x factor at sampled tokens, 0 elsewhere, [..., Q, G, T]: what a weight of 1 would give."""
     behaviour: Any
     """log mu, [..., Q, G, T]."""
     proximal: Any
@@ -88,7 +90,7 @@ class Prepared:
         value, degenerate = self.advantage.value, self.advantage.degenerate
         parts = {
             name: _cut(getattr(self, name), along, index)
-            for name in ("mask", "sampled", "factor", "behaviour", "reference", "turn")
+            for name in ("mask", "sampled", "factor", "signal", "behaviour", "reference", "turn")
         }
         same = self.proximal is self.behaviour
         return replace(
@@ -169,11 +171,13 @@ class Rule:
         mask = batch.mask if batch.valid is None else batch.mask & batch.valid[..., None]
         sampled = xp.astype(mask, batch.behaviour.dtype)
         lengths = sampled if batch.lengths is None else sampled * batch.lengths
+        advantage, factor = self.credit(self.shaped(batch)), self.normaliser(lengths)
         return Prepared(
-            self.credit(self.shaped(batch)),
+            advantage,
             mask,
             sampled,
-            self.normaliser(lengths),
+            factor,
+            sampled * (advantage.value * factor),
             batch.behaviour,
             batch.behaviour if batch.proximal is None else batch.proximal,
             batch.reference,
@@ -221,9 +225,8 @@ class Rule:
         """
         view = prepared.view(logp, values or {})
         weights = self.weight(view)
-        scalars: dict[ScalarKey, Any] = {"logp": weights.value * (view.advantage * view.factor)}
+        scalars: dict[ScalarKey, Any] = {"logp": weights.value * prepared.signal}
         for penalty in self.penalties:
-            c = penalty(view)
+            c = prepared.sampled * penalty(view)
             scalars[penalty.scalar] = scalars[penalty.scalar] + c if penalty.scalar in scalars else c
-        # masked once, at the end: every pass over the batch counts
-        return Coefficients({scalar: view.sampled * c for scalar, c in scalars.items()}, weights)
+        return Coefficients(scalars, weights)

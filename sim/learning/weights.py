@@ -186,23 +186,33 @@ class Bounded:
         ratio = view.one() if log is None else exponential(over_level(log, self.level, view.mask, view.turn))
         up, down = self.regions()
         low, high = _by_sign(view.advantage, up.low, down.low), _by_sign(view.advantage, up.top, down.top)
-        clamped = _clamp(ratio, low, high)
-        value = self._inside(ratio, clamped, view.advantage)
+        value = self._inside(ratio, low, high, view.advantage)
         unclamped = ratio if self.inside == "ratio" else view.one()
         return Weights(value, (unclamped,), (Bounds(ratio, low, high, self.band()),))
 
-    def _inside(self, ratio: Any, clamped: Any, advantage: Any) -> Any:
+    def _inside(self, ratio: Any, low: Any, high: Any, advantage: Any) -> Any:
         xp = array_namespace(ratio)
-        up, down = self.regions()
+        outside = _outside(ratio, low, high)
         if self.inside == "one":
-            return xp.astype(clamped == ratio, ratio.dtype)
-        if up.outside == down.outside == "truncate" or clamped is ratio:
-            return clamped
-        zeroed = xp.where(clamped == ratio, clamped, _scalar(0.0, clamped))
+            return xp.ones_like(ratio) if outside is None else xp.astype(~outside, ratio.dtype)
+        if outside is None:
+            return ratio
+        up, down = self.regions()
+        if up.outside == down.outside == "truncate":
+            return _clamp(ratio, low, high)
+        zeroed = xp.where(outside, _scalar(0.0, ratio), ratio)
         if up.outside == down.outside:
             return zeroed
         truncates = (advantage > 0) if up.outside == "truncate" else (advantage <= 0)
-        return xp.where(truncates, clamped, zeroed)
+        return xp.where(truncates, _clamp(ratio, low, high), zeroed)
+
+
+def _outside(ratio: Any, low: Any, high: Any) -> Any:
+    """Return where a ratio passes a bound, or None where there is none."""
+    passed = [] if isinstance(low, float) and low == 0 else [ratio < low]
+    if not (isinstance(high, float) and high == float("inf")):
+        passed.append(ratio > high)
+    return _any(passed)
 
 
 def _scalar(value: float, like: Any) -> Any:
@@ -221,7 +231,7 @@ def _clamp(ratio: Any, low: Any, high: Any) -> Any:
     """Return the ratio kept between its bounds; a plain 0 or infinity is none."""
     low = None if isinstance(low, float) and low == 0 else low
     high = None if isinstance(high, float) and high == float("inf") else high
-    return ratio if low is None and high is None else array_namespace(ratio).clip(ratio, min=low, max=high)
+    return array_namespace(ratio).clip(ratio, min=low, max=high)
 
 
 def ppo_clip(low: float = 0.2, high: float = 0.2, dual: float | None = None) -> Bounded:
