@@ -6,7 +6,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-__all__ = ["array_namespace"]
+__all__ = ["array_namespace", "detached"]
 
 
 def array_namespace(x: Any) -> ModuleType:
@@ -19,3 +19,8 @@ def array_namespace(x: Any) -> ModuleType:
         return np
     found: ModuleType = array_api_compat.array_namespace(x)
     return found
+
+
+def detached(x: Any) -> Any:
+    """Return `x` without its gradient: nothing that a rule computes is differentiated."""
+    return x.detach() if getattr(x, "requires_grad", False) else x

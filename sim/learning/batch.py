@@ -6,7 +6,7 @@ Sizes: Q questions, G rollouts for each, T tokens a rollout (turns, in the simul
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sim.learning.arrays import array_namespace
+from sim.learning.arrays import array_namespace, detached
 
 __all__ = ["Batch", "Reads", "require"]
 
@@ -52,8 +52,20 @@ class Batch:
     duration_s: Any = None
     """Time each rollout took, [..., Q, G], s."""
 
+    def detached(self) -> "Batch":
+        """Return the batch without gradients."""
+        return Batch(**{name: detached(x) for name, x in vars(self).items()})
+
     def __post_init__(self) -> None:
-        shape = tuple(self.reward.shape)
+        xp, shape = array_namespace(self.reward), tuple(self.reward.shape)
+        if not xp.isdtype(self.reward.dtype, "real floating"):
+            raise ValueError(
+                f"rewards are {self.reward.dtype}; advantages are fractions of them, so convert them to floats"
+            )
+        for name in ("mask", "valid"):
+            x = getattr(self, name)
+            if x is not None and not xp.isdtype(x.dtype, "bool"):
+                raise ValueError(f"{name} is {x.dtype}; it must be bool: true where something counts")
         tokens = next((getattr(self, name).shape for name in _PER_TOKEN if getattr(self, name) is not None), None)
         expected = dict.fromkeys(("valid", "duration_s"), shape)
         expected |= {"greedy_reward": shape[:-1], "running_reward": shape[:-2]}

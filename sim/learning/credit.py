@@ -74,12 +74,10 @@ def usable_rewards(batch: Batch) -> Any:
     Raises
     ------
     ValueError
-        When a usable reward is not finite, or rewards are not floating-point numbers.
+        When a usable reward is not finite.
     """
     xp = array_namespace(batch.reward)
     reward = batch.reward
-    if not xp.isdtype(reward.dtype, "real floating"):
-        raise ValueError(f"rewards are {reward.dtype}; advantages are fractions of them, so convert rewards to floats")
     if batch.valid is not None:
         reward = xp.where(batch.valid, reward, xp.zeros_like(reward))
     if not bool(xp.all(xp.isfinite(reward))):

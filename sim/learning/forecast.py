@@ -5,7 +5,7 @@ the optimiser's step on it, and the drive. What is left out is chance, so a run 
 whose flip *is* a fluctuation, is not forecast by it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,9 @@ class Forecast:
     """First step before which the share is at or beyond a half; NaN if it does not get there."""
     width: float
     """Steps from a share of .1 to .9, or of .9 to .1; NaN if it does not pass both or starts between."""
-    share: F64
+    share: F64 = field(repr=False)
     """Share of the action before each step, [T]."""
-    logits: F64
+    logits: F64 = field(repr=False)
     """All free logits before each step, [T, D]."""
     assumptions: tuple[str, ...]
     """What was taken for granted."""

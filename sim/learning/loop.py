@@ -52,6 +52,8 @@ def train(config: Training, seeds: tuple[int, ...], *, study: str, block: int = 
     block
         Seeds computed together; it changes speed and memory, not one bit of the result.
     """
+    if isinstance(seeds, int):
+        raise TypeError(f"seeds = {seeds}: give the seeds themselves, as in tuple(range({seeds}))")
     seeds = tuple(int(s) for s in seeds)
     if not seeds or block < 1:
         raise ValueError(f"{len(seeds)} seeds in blocks of {block}: give at least one seed and a block of at least 1")

@@ -20,7 +20,7 @@ def null() -> Training:
 
 
 def drive() -> Training:
-    """Return the same pushed from outside: 0.38 logits a step for 40 steps, 1.4 times the critical drive (ours)."""
+    """Return the same pushed from outside: 0.38 logits a step for 40 steps, 1.6 times the critical drive (ours)."""
     return replace(null(), {"drive": Drive(rate=0.38, start=20, duration=40)})
 
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim.learning.arrays import array_namespace
+from sim.learning.arrays import array_namespace, detached
 from sim.learning.batch import Batch, Reads
 from sim.learning.credit import Advantage, Credit, GroupCredit
 from sim.learning.normalisers import BatchMean, Normaliser
@@ -82,16 +82,22 @@ class Prepared:
         """
         if along not in _FITS:
             raise ValueError(f"along = {along!r} must be one of {', '.join(map(repr, _FITS))}")
+        if isinstance(index, int | tuple):
+            raise TypeError(f"index = {index!r} must be a slice or an array of places, as in slice(0, 2)")
         if self.scope not in _FITS[along]:
+            fits = " or ".join(name for name, scopes in _FITS.items() if self.scope in scopes)
             raise ValueError(
-                f"this rule needs a whole {self.scope} in view and a cut along {along} would divide it; compute the "
-                "coefficients of the whole batch first (a scoring pass without gradients) and cut those"
+                f"this rule needs a whole {self.scope} in view and a cut along {along} would divide it; "
+                + (f"cut along {fits}, or " if fits else "")
+                + "compute the coefficients of the whole batch first (a scoring pass without gradients) and cut those"
             )
         value, degenerate = self.advantage.value, self.advantage.degenerate
         parts = {
             name: _cut(getattr(self, name), along, index)
             for name in ("mask", "sampled", "factor", "signal", "behaviour", "reference", "turn")
         }
+        if 0 in parts["mask"].shape and 0 not in self.mask.shape:
+            raise ValueError(f"index = {index} takes none of the {self.mask.shape[_AXIS[along]]} {along}")
         same = self.proximal is self.behaviour
         return replace(
             self,
@@ -166,7 +172,7 @@ class Rule:
         ValueError
             When a usable reward is not finite, or the batch lacks what the rule reads.
         """
-        xp = array_namespace(batch.reward)
+        xp, batch = array_namespace(batch.reward), batch.detached()
         self._check(batch)
         mask = batch.mask if batch.valid is None else batch.mask & batch.valid[..., None]
         sampled = xp.astype(mask, batch.behaviour.dtype)
@@ -190,9 +196,10 @@ class Rule:
             raise ValueError(
                 "a rule needs Batch(reward, mask, behaviour): which tokens were sampled, with what log-probs"
             )
-        for name in self.reads - {"kl"}:
-            if getattr(batch, name) is None:
-                raise ValueError(f"this rule reads {name!r}; supply Batch({name}=...)")
+        missing = sorted(name for name in self.reads - {"kl"} if getattr(batch, name) is None)
+        if missing:
+            supply = ", ".join(f"{name}=..." for name in missing)
+            raise ValueError(f"this rule reads {' and '.join(map(repr, missing))}; supply Batch({supply})")
 
     def shaped(self, batch: Batch) -> Batch:
         """Return the batch with the shaping terms in its rewards."""
@@ -219,11 +226,15 @@ class Rule:
         prepared
             The batch, or a micro-batch of it.
         logp
-            log pi of what was sampled, detached.
+            log pi of what was sampled; a gradient it carries is not followed.
         values
             Current values of other scalars, [..., Q, G, T], where a penalty reads them.
         """
-        view = prepared.view(logp, values or {})
+        if tuple(logp.shape) != tuple(prepared.mask.shape):
+            raise ValueError(
+                f"logp {tuple(logp.shape)} is not of this batch {tuple(prepared.mask.shape)}; cut both alike"
+            )
+        view = prepared.view(detached(logp), {scalar: detached(x) for scalar, x in (values or {}).items()})
         weights = self.weight(view)
         scalars: dict[ScalarKey, Any] = {"logp": weights.value * prepared.signal}
         for penalty in self.penalties:

@@ -168,6 +168,10 @@ class Training:
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} = {getattr(self, name)!r} must be one of {', '.join(map(repr, allowed))}")
+        if "process_reward" in self.rule.reads:
+            raise ValueError(
+                "this rule reads 'process_reward', judgements of single steps, which the simulator has not"
+            )
         known = self.graph().free_names
         for name in (*(n for n, _ in self.habit), *self.features.on):
             if name not in known:

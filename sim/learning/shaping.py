@@ -74,7 +74,8 @@ class LengthReward:
 class Overlong:
     """penalty x clip((limit - buffer - len) / buffer, -1, 0): nothing up to limit - buffer, -penalty from the limit on.
 
-    Source: DAPO, arXiv 2503.14476, equation 13.
+    The limit is in the run's unit of length: in the simulator's turns the default never bites. Source: DAPO, arXiv
+    2503.14476, equation 13.
     """
 
     limit: float = 20480

@@ -25,6 +25,7 @@ __all__ = [
     "Weight",
     "Weights",
     "ppo_clip",
+    "truncated",
 ]
 
 
@@ -256,6 +257,11 @@ def ppo_clip(low: float = 0.2, high: float = 0.2, dual: float | None = None) -> 
     if dual is not None and dual <= 1:
         raise ValueError(f"dual = {dual} must be above 1: it caps the ratio of tokens with A < 0")
     return Bounded(positive=Region(high=1 + high), negative=Region(low=1 - low, high=dual))
+
+
+def truncated(high: float, ratio: Ratio = "now/proximal") -> Bounded:
+    """Return w = min(r, high): no token loses its gradient (CISPO's and TIS's weight)."""
+    return Bounded(ratio, positive=Region(high=high, outside="truncate"))
 
 
 @config

@@ -67,6 +67,9 @@ def config(cls: type[T]) -> type[T]:
     build = made.__init__
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, type):
+                raise ConfigError(f"{cls.__name__} was given the class {value.__name__}; call it: {value.__name__}()")
         try:
             build(self, *args, **kwargs)
         except ValidationError as error:

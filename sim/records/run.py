@@ -109,7 +109,7 @@ class Runs:
     """``sim``, ``minimodel`` or ``fullscale``."""
     fingerprint: str
     """Fingerprint of the code that made the block."""
-    columns: Mapping[str, np.ndarray]
+    columns: Mapping[str, np.ndarray] = field(repr=False)
     """Name to values [S, T]; ``step`` is one of them."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """How the block came about; copied to each of its records."""

@@ -1,6 +1,7 @@
 """docs/family.md is what the code says now."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,9 @@ def test_every_rule_has_a_row_an_equation_and_a_source(make_family):
         assert page.count(f"\n- `{name}(") == 1
         words = make_family.said(getattr(family, name))
         assert words["what"].endswith(".")
-        assert words["equation"].startswith("w ")
-        assert "A = " in words["equation"] or "A_t = " in words["equation"]
-        assert words["source"]
+        assert words["equation"].startswith("w "), f"{name}: its docstring's second paragraph begins with 'w ='"
+        assert "A = " in words["equation"] or "A_t = " in words["equation"], f"{name}: its equation says what A is"
+        assert words["source"], f"{name}: its docstring names a source"
 
 
 def test_the_figure_has_a_panel_for_every_distinct_weight(make_family):
@@ -61,3 +62,14 @@ def test_a_change_of_a_rule_changes_its_row(make_family):
 def test_a_part_without_words_is_named(make_family):
     with pytest.raises(TypeError, match="object has no words in docs/make_family"):
         make_family.weight(object())
+
+
+def test_the_code_on_the_page_runs():
+    pytest.importorskip("torch")
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "family.md").read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["logits"].grad.abs().max() > 0
+    assert len(names["runs"]["train/reward"]) == 4

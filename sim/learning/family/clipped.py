@@ -6,7 +6,7 @@ from sim.learning.penalties import EntropyBonus, LikelihoodFloor, SampledKl
 from sim.learning.rule import Rule
 from sim.learning.shaping import Efficiency, Overlong, Process
 from sim.learning.step_credit import RewardToGo, StateGroups
-from sim.learning.weights import Bounded, Region, ppo_clip
+from sim.learning.weights import Bounded, Region, ppo_clip, truncated
 
 __all__ = ["cispo", "dapo", "dr_grpo", "gigpo", "grpo", "gspo", "llds", "minimax_forge", "search_r1"]
 
@@ -65,7 +65,7 @@ def cispo(high: float = 4.0) -> Rule:
     Source: MiniMax M1, arXiv 2506.13585, equations 4 and 5.
     Ours: high, not printed.
     """
-    return Rule(GroupCredit(), _cispo(high), TokenMean())
+    return Rule(GroupCredit(), truncated(1 + high), TokenMean())
 
 
 def minimax_forge(high: float = 4.0, gamma: float = 1.0, process: float = 0.1, efficiency: float = 0.1) -> Rule:
@@ -76,7 +76,7 @@ def minimax_forge(high: float = 4.0, gamma: float = 1.0, process: float = 0.1, e
     Source: arXiv 2605.26494.
     Ours: high, gamma, the two weights, the shape of the efficiency term, the group mean as baseline.
     """
-    return Rule(RewardToGo(gamma), _cispo(high), TokenMean(), shaping=(Process(process), Efficiency(efficiency)))
+    return Rule(RewardToGo(gamma), truncated(1 + high), TokenMean(), shaping=(Process(process), Efficiency(efficiency)))
 
 
 def gigpo(omega: float = 1.0, gamma: float = 0.95, kl: float = 0.01) -> Rule:
@@ -114,7 +114,3 @@ def llds(strength: float = 0.2, kl: float = 0.001, entropy: float = 0.001) -> Ru
 
 def _kl(strength: float) -> tuple[SampledKl, ...]:
     return (SampledKl(strength),) if strength else ()
-
-
-def _cispo(high: float) -> Bounded:
-    return Bounded(positive=Region(high=1 + high, outside="truncate"))

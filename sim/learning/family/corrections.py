@@ -7,7 +7,7 @@ from sim.learning.credit import GroupCredit
 from sim.learning.normalisers import BatchMean, SequenceMean, TokenMean
 from sim.learning.rule import Rule
 from sim.learning.view import Level
-from sim.learning.weights import Bounded, Product, Region, ppo_clip
+from sim.learning.weights import Bounded, Product, Region, ppo_clip, truncated
 
 __all__ = ["decoupled_ppo", "glm5", "glm5_reasoning", "icepop", "m2po", "mis", "opsm", "tis", "topr"]
 
@@ -31,7 +31,7 @@ def tis(cap: float = 2.0, low: float = 0.2, high: float = 0.2) -> Rule:
 
     Source: verl and slime (cap 2 for tokens).
     """
-    correction = Bounded("proximal/behaviour", positive=Region(high=cap, outside="truncate"))
+    correction = truncated(cap, "proximal/behaviour")
     return Rule(GroupCredit(), Product((correction, ppo_clip(low, high))), TokenMean())
 
 

@@ -36,7 +36,8 @@ class Fold:
     rate: float
     """eta."""
     gap: Gap
-    """Delta, or Delta as a function of z."""
+    """Delta, or Delta as a function of z. A number must be that near z = 0, where the fold is: in seed A's world the gap at
+    the habit is a sixth larger."""
 
     def restoring(self, z: float) -> float:
         """Return F(z) = eta Delta g (1 - g), logits per step."""

@@ -6,7 +6,7 @@ import pytest
 from sim.learning import family
 from sim.learning.batch import Batch
 from sim.learning.batch_weights import BatchNormalised, SecondMoment
-from sim.learning.credit import GroupCredit, LeaveOneOut, LogPartition, NoBaseline
+from sim.learning.credit import LeaveOneOut
 from sim.learning.logprobs import token_log_probability, top_p
 from sim.learning.rule import Rule
 from sim.learning.step_credit import StateGroups
@@ -36,14 +36,13 @@ def whole(**changes):
 @pytest.mark.parametrize("name", WRONG)
 def test_nothing_is_broadcast(name):
     with pytest.raises(ValueError, match=rf"{name} \(.*does not fit the (reward|mask)|does not fit the reward"):
-        whole(**{name: np.ones(WRONG[name])})
+        whole(**{name: np.ones(WRONG[name], bool if name in ("mask", "valid") else float)})
 
 
-@pytest.mark.parametrize("credit", [GroupCredit(), LeaveOneOut(), NoBaseline(), LogPartition(0.5)], ids=repr)
 @pytest.mark.parametrize("dtype", [int, bool])
-def test_rewards_that_are_no_floats_are_refused(credit, dtype):
+def test_rewards_that_are_no_floats_are_refused(dtype):
     with pytest.raises(ValueError, match=r"rewards are (int64|bool); advantages are fractions of them"):
-        credit(Batch(np.array([[1, 1, 0]], dtype), valid=np.array([[True, True, False]])))
+        Batch(np.array([[1, 1, 0]], dtype), valid=np.array([[True, True, False]]))
 
 
 def test_a_rule_reads_what_its_weight_reads():
@@ -129,3 +128,66 @@ def test_the_watch_sees_an_array_without_a_device():
     with Watch():
         torch.ones(3)
     assert Watch.seen == ("ones", None)
+
+
+def test_a_gradient_is_not_followed():
+    """The coefficients of an attached batch carry none, and the gradient is that of detached ones."""
+    torch = pytest.importorskip("torch")
+    batch = {n: torch.from_numpy(np.ascontiguousarray(x)) for n, x in vars(whole()).items() if x is not None}
+    logp = (batch["behaviour"] + 0.3).requires_grad_()
+    for rule in (family.cispo(), family.kimi_k25(), family.grpo(kl=0.1)):
+        attached = rule.prepare(Batch(**(batch | {"behaviour": batch["behaviour"].clone().requires_grad_()})))
+        found = rule.coefficients(attached, logp).scalars["logp"]
+        plain = rule.coefficients(rule.prepare(Batch(**batch)), logp.detach()).scalars["logp"]
+        assert not found.requires_grad
+        assert found.abs().max() > 0
+        torch.testing.assert_close(found, plain)
+
+
+def test_log_probs_of_another_batch_are_refused():
+    rule, batch = family.cispo(), whole()
+    prepared = rule.prepare(batch)
+    with pytest.raises(ValueError, match=r"logp \(3, 1, 5\) is not of this batch \(3, 4, 5\); cut both alike"):
+        rule.coefficients(prepared, batch.behaviour[:, :1])
+    with pytest.raises(ValueError, match=r"logp \(3, 4, 5\) is not of this batch \(1, 4, 5\)"):
+        rule.coefficients(prepared.cut("groups", slice(0, 1)), batch.behaviour)
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        (0, TypeError, "index = 0 must be a slice or an array of places"),
+        ((0, 2), TypeError, r"index = \(0, 2\) must be a slice"),
+        (slice(7, 9), ValueError, "takes none of the 3 groups"),
+    ],
+)
+def test_a_cut_takes_a_slice_and_takes_something(index, error, message):
+    with pytest.raises(error, match=message):
+        family.cispo().prepare(whole()).cut("groups", index)
+
+
+def test_masks_are_bools():
+    with pytest.raises(ValueError, match="mask is float64; it must be bool"):
+        whole(mask=np.ones((Q, G, T)))
+    with pytest.raises(ValueError, match="valid is int64; it must be bool"):
+        whole(valid=np.ones((Q, G), int))
+
+
+def test_a_class_is_no_part_of_a_rule():
+    with pytest.raises(ConfigError, match=r"Rule was given the class LeaveOneOut; call it: LeaveOneOut\(\)"):
+        Rule(credit=LeaveOneOut)
+
+
+def test_every_missing_array_is_named():
+    bare = Batch(np.ones((Q, G)), np.ones((Q, G, T), bool), np.zeros((Q, G, T)))
+    message = r"this rule reads 'reference' and 'state' and 'turn'; supply Batch\(reference=..., state=..., turn=...\)"
+    with pytest.raises(ValueError, match=message):
+        family.gigpo().prepare(bare)
+
+
+def test_seeds_are_the_seeds_themselves():
+    from sim.learning.loop import train
+    from sim.learning.presets import null
+
+    with pytest.raises(TypeError, match=r"seeds = 8: give the seeds themselves, as in tuple\(range\(8\)\)"):
+        train(null(), 8, study="inputs")

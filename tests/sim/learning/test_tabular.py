@@ -131,5 +131,5 @@ def test_kl_to_go_and_efficiency_reach_the_update():
 
 
 def test_what_the_simulator_does_not_have_is_named():
-    with pytest.raises(ValueError, match="this rule reads 'process_reward'"):
+    with pytest.raises(ConfigError, match=r"this rule reads 'process_reward', .* which the simulator has not"):
         last(family.minimax_forge())
