@@ -53,15 +53,15 @@ USAGE = """
 ## Composing a rule
 
 ```python
-from sim.learning.budgets import dynamic_filter                  # and uniform_budget
-from sim.learning.credit import LeaveOneOut                      # GroupCredit, GreedyBaseline, LogPartition, ...
+from sim.learning.budgets import dynamic_filter  # and uniform_budget
+from sim.learning.credit import LeaveOneOut  # GroupCredit, GreedyBaseline, LogPartition, ...
 from sim.learning.family import cispo
-from sim.learning.normalisers import SequenceMean                # TokenMean, BatchMean, ConstantLength, MicrobatchMean
-from sim.learning.penalties import EntropyBonus                  # KlPerState, KlToGo, SampledKl, SquaredLogRatio, ...
+from sim.learning.normalisers import SequenceMean  # TokenMean, BatchMean, ConstantLength, MicrobatchMean
+from sim.learning.penalties import EntropyBonus  # KlPerState, KlToGo, SampledKl, SquaredLogRatio, ...
 from sim.learning.rule import Rule
-from sim.learning.shaping import Overlong                        # LengthReward, Process, Efficiency, KlInReward
-from sim.learning.step_credit import RewardToGo, StateGroups     # credits that tell the tokens of a rollout apart
-from sim.learning.weights import truncated                       # ppo_clip, Bounded, Region, Product, Unweighted
+from sim.learning.shaping import Overlong  # LengthReward, Process, Efficiency, KlInReward
+from sim.learning.step_credit import RewardToGo, StateGroups  # credits that tell the tokens of a rollout apart
+from sim.learning.weights import truncated  # ppo_clip, Bounded, Region, Product, Unweighted
 from sim.records.config import replace
 
 mine = Rule(LeaveOneOut(), truncated(5.0), SequenceMean(), (EntropyBonus(0.01),), (Overlong(limit=4, buffer=2),))
@@ -75,7 +75,7 @@ from sim.learning.loop import train
 from sim.learning.presets import null
 
 runs = train(replace(null(), {"rule": mine, "steps": 20}), seeds=tuple(range(4)), study="trial")
-runs["train/reward"], runs["decision/share/start/answer"]        # [seeds, steps]
+runs["train/reward"], runs["decision/share/start/answer"]  # [seeds, steps]
 ```
 
 ## In torch
@@ -84,17 +84,17 @@ runs["train/reward"], runs["decision/share/start/answer"]        # [seeds, steps
 import torch
 from sim.learning.batch import Batch
 
-Q, G, T = 2, 4, 8                                                # questions, rollouts for each, tokens
-logits = torch.randn(Q, G, T, 50, requires_grad=True)            # whatever network made them
+Q, G, T = 2, 4, 8  # questions, rollouts for each, tokens
+logits = torch.randn(Q, G, T, 50, requires_grad=True)  # whatever network made them
 token = torch.randint(50, (Q, G, T))
 logp = torch.log_softmax(logits, -1).gather(-1, token[..., None])[..., 0]
 entropy = -(logits.softmax(-1) * torch.log_softmax(logits, -1)).sum(-1)
 
-batch = Batch(torch.rand(Q, G), torch.rand(Q, G, T) < 0.9, logp.detach() - 0.1)   # reward, mask, log mu
-prepared = mine.prepare(batch)                                   # once a batch
-found = mine.coefficients(prepared, logp)                        # after every forward; gradients are not followed
-scalar = {"logp": logp, "entropy": entropy}                      # the scalars that the rule's coefficients name
-loss = -sum((c * scalar[name]).sum() for name, c in found.scalars.items())        # coefficients point uphill
+batch = Batch(torch.rand(Q, G), torch.rand(Q, G, T) < 0.9, logp.detach() - 0.1)  # reward, mask, log mu
+prepared = mine.prepare(batch)  # once a batch
+found = mine.coefficients(prepared, logp)  # after every forward; gradients are not followed
+scalar = {"logp": logp, "entropy": entropy}  # the scalars that the rule's coefficients name
+loss = -sum((c * scalar[name]).sum() for name, c in found.scalars.items())  # coefficients point uphill
 loss.backward()
 ```
 
