@@ -94,7 +94,7 @@ def show(claim: _ClaimId, folder: Path = FOLDER) -> int:
     found = records(_there(folder) / "records")
     _known(claim, {**declared(folder), **found})
     if claim not in found:
-        _say("\n".join(_unrecorded(next(stated for stated in _stated(folder) if stated.id == claim))))
+        _say("\n".join(_unrecorded(next(stated for stated in _stated(folder) if stated.id == claim), folder)))
         return 0
     for rung, entry in found[claim].items():
         _say("\n".join(_words(rung, entry)))
@@ -161,10 +161,12 @@ def _known(claim: str, known: Iterable[str]) -> None:
     from studies.kit.words import near
 
     if claim not in known:
-        raise CommandError(f"no claim {claim!r}; {near(claim, known)}")
+        raise CommandError(
+            f"no claim {claim!r}; {near(claim, known)} (`metastable list` has them all; --folder looks elsewhere)"
+        )
 
 
-def _unrecorded(claim: "Claim") -> list[str]:
+def _unrecorded(claim: "Claim", folder: Path) -> list[str]:
     """Put a claim without a record into words."""
     from studies.kit.words import number
 
@@ -180,7 +182,9 @@ def _unrecorded(claim: "Claim") -> list[str]:
             f"  predicted  {predicted}",
             f"  expected   {claim.expect_at(rung) or 'no verdict stated'}",
         ]
-    return [*lines, f"  to record  metastable run {claim.id} --record"]
+    where = "" if folder == FOLDER else f" --folder {folder}"
+    needs = "" if claim.expect_at(claim.rungs[0]) else "  (once the claim states expect=)"
+    return [*lines, f"  to record  metastable run {claim.id} --record{where}{needs}"]
 
 
 def _words(rung: str, entry: "Record") -> list[str]:

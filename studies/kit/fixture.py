@@ -88,6 +88,11 @@ class Study:
         from sim.records.store import Store
         from studies.kit.sweep import BLOCK, sweep
 
+        if not isinstance(points, Mapping):
+            raise TypeError(
+                f"sweep was given a {type(points).__name__}; give {{label: config}}, one config for each arm"
+            )
+
         runs = sweep(
             run,
             points,

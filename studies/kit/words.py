@@ -10,6 +10,7 @@ VERDICTS = ("supported", "refuted", "undecided", "no verdict")
 """Every verdict, from best settled to least."""
 LETTERS = {"supported": "S", "refuted": "R", "undecided": "?", "no verdict": "-"}
 """The letter of each verdict in the terminal."""
+_FEW = 12  # a longer list is not read
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -63,9 +64,15 @@ def probability(value: float | None) -> str:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Say which known words are close to one that is not known, or list them all."""
-    names = list(known)
-    close = get_close_matches(word, names, n=3, cutoff=0.5)
+    """Say which known words are close to one that is not known, or hold it, or list them all if they are few.
+
+    >>> near("drve", ["drive", "noise"]), near("is", ["drive", "noise"]), near("x", ["drive", "noise"])
+    ("did you mean 'drive'?", "did you mean 'noise'?", 'known: drive, noise')
+    """
+    names = sorted(known)
+    close = get_close_matches(word, names, n=3, cutoff=0.5) or [name for name in names if word and word in name][:3]
     if close:
         return "did you mean " + " or ".join(repr(name) for name in close) + "?"
-    return "known: " + ", ".join(sorted(names)) if names else "there are none"
+    if len(names) > _FEW:
+        return f"none of the {len(names)} is close"
+    return "known: " + ", ".join(names) if names else "there are none"

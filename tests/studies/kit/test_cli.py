@@ -137,3 +137,14 @@ def test_help_names_claims_and_every_world(capsys):
 def test_help_is_quick(fresh_python):
     loaded = fresh_python("import studies.kit.cli, sys; print(*sys.modules)").split()
     assert {"numpy", "scipy", "matplotlib", "torch", "pytest", "sim"}.isdisjoint(loaded)
+
+
+def test_the_way_to_a_record_names_the_folder(tmp_path, capsys):
+    (tmp_path / "study_mine.py").write_text(
+        'from studies.kit import above, claim, rate\n\n@claim("mine", says="Mine.", kind=rate(), region=above(0))\n'
+        "def study_mine(study): ...\n"
+    )
+    assert call("show", "mine", "--folder", tmp_path) == 0
+    assert (
+        f"metastable run mine --record --folder {tmp_path}  (once the claim states expect=)" in capsys.readouterr().out
+    )
