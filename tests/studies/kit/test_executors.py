@@ -99,8 +99,13 @@ def test_an_interrupt_stops_the_workers_and_is_quiet(tmp_path):
         start_new_session=True,
     )
     worker = int(running.stdout.readline())
+    time.sleep(0.5)  # the line is out before the program waits for the next result, and only there is it interrupted
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to parent and workers alike
-    _, errors = running.communicate(timeout=20)
+    try:
+        _, errors = running.communicate(timeout=20)
+    finally:
+        running.kill()
+        running.wait()
     assert running.returncode == 130
     assert "Traceback" not in errors
     wait_until_gone(worker)
