@@ -38,77 +38,15 @@ INTRODUCTION = """# The family
 
 <!-- written by `python docs/make_family.py` from sim/learning/family; do not edit -->
 
-Every objective is an expression: `from sim.learning.family import cispo`, then `cispo()` is a rule. The update direction
-of each is (1/Z) Σ_t w_t A_t ∇ log π_t plus penalties; **w is never differentiated**, whatever it is made of.
+Every objective is an expression: `from sim.learning.family import cispo`, then `cispo()` is a rule.
+[rules.md](rules.md) says how to compose one, use it in torch, and add one here. The update direction of each is
+(1/Z) Σ_t w_t A_t ∇ log π_t plus penalties; **w is never differentiated**, whatever it is made of.
 
 ρ = π / π_old is the learner now against the learner when the batch began; κ = π_old / μ the same weights in learner and
 engine; ρ′ = π / μ. r is the reward, r̄ its mean over the group, σ its standard deviation (one degree of freedom taken off).
 *Scope* is what must be in view at once: a trainer keeps that unit in one micro-batch, or computes the coefficients in a
 scoring pass first; a cut that would divide it is refused by name. *Scalars* are what the coefficients multiply. Marked
 *ours*: what the owner has not printed.
-"""
-
-
-USAGE = """
-## Composing a rule
-
-```python
-from sim.learning.budgets import dynamic_filter  # and uniform_budget
-from sim.learning.credit import LeaveOneOut  # GroupCredit, GreedyBaseline, LogPartition, ...
-from sim.learning.family import cispo
-from sim.learning.normalisers import SequenceMean  # TokenMean, BatchMean, ConstantLength, MicrobatchMean
-from sim.learning.penalties import EntropyBonus  # KlPerState, KlToGo, SampledKl, SquaredLogRatio, ...
-from sim.learning.rule import Rule
-from sim.learning.shaping import Overlong  # LengthReward, Process, Efficiency, KlInReward
-from sim.learning.step_credit import RewardToGo, StateGroups  # credits that tell the tokens of a rollout apart
-from sim.learning.weights import truncated  # ppo_clip, Bounded, Region, Product, Unweighted
-from sim.records.config import replace
-
-mine = Rule(LeaveOneOut(), truncated(5.0), SequenceMean(), (EntropyBonus(0.01),), (Overlong(limit=4, buffer=2),))
-variant = replace(cispo(), {"normaliser": SequenceMean(), "weight.positive.high": 3.0})
-```
-
-`train` runs it in the simulator; lengths there are turns unless the run says `length_unit="token"`.
-
-```python
-from sim.learning.loop import train
-from sim.learning.presets import null
-
-runs = train(replace(null(), {"rule": mine, "steps": 20}), seeds=tuple(range(4)), study="trial")
-runs["train/reward"], runs["decision/share/start/answer"]  # [seeds, steps]
-```
-
-## In torch
-
-```python
-import torch
-from sim.learning.batch import Batch
-
-Q, G, T = 2, 4, 8  # questions, rollouts for each, tokens
-logits = torch.randn(Q, G, T, 50, requires_grad=True)  # whatever network made them
-token = torch.randint(50, (Q, G, T))
-logp = torch.log_softmax(logits, -1).gather(-1, token[..., None])[..., 0]
-entropy = -(logits.softmax(-1) * torch.log_softmax(logits, -1)).sum(-1)
-
-batch = Batch(torch.rand(Q, G), torch.rand(Q, G, T) < 0.9, logp.detach() - 0.1)  # reward, mask, log mu
-prepared = mine.prepare(batch)  # once a batch
-found = mine.coefficients(prepared, logp)  # after every forward; gradients are not followed
-scalar = {"logp": logp, "entropy": entropy}  # the scalars that the rule's coefficients name
-loss = -sum((c * scalar[name]).sum() for name, c in found.scalars.items())  # coefficients point uphill
-loss.backward()
-```
-
-For micro-batches cut what was prepared, `prepared.cut("groups", slice(0, 1))`, and give the same part of `logp`: advantages
-and normalisers are those of the whole batch, so the parts add up to its gradient.
-
-## Adding a rule
-
-1. Write a function that returns the composition, in a module of `sim/learning/family`, and name it in `__all__`.
-2. Its docstring: one sentence; a paragraph that begins `w = ` and says what A and Z are; `Source: `; `Ours: ` for what the
-   owner has not printed.
-3. `python docs/make_family.py` writes this page and its figure. A new *kind* of part (a credit, say) needs words there too.
-4. Write the published loss in plain torch under the same name in `tests/sim/learning/published_losses.py`; the tests hold
-   the coefficients against its autograd.
 """
 
 
@@ -269,7 +207,7 @@ def page() -> str:
     table = "\n".join(row(name, make) for name, make in rules.items())
     entries = "\n".join(entry(name, make) for name, make in rules.items())
     return (
-        f"{INTRODUCTION}{USAGE}\n## The table\n\n{header}\n{table}\n\n## Weight against ratio\n\n"
+        f"{INTRODUCTION}\n## The table\n\n{header}\n{table}\n\n## Weight against ratio\n\n"
         "![Weight of a token against its ratio for every rule of the family](weights.svg)\n\n"
         "*One-token sequences, A > 0 in blue and A < 0 in orange (dashed). Rules with the same curve share a panel. Where a "
         "rule corrects for the engine the panel is about κ at ρ = 1. GSPO is drawn around 1, where its bounds are; M2PO's "

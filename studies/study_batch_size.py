@@ -16,8 +16,7 @@ and .07 of seeds flip in 250 steps at noise .8, .4 and .2, which 2, 8 and 32 que
 import numpy as np
 
 from sim.learning.presets import noise
-from sim.mdp.policy import tables
-from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.drift import gap_along
 from sim.mdp.theory.escape import adam_diffusion, momentum_walks
 from sim.records.config import replace
 from sim.signals.onsets import first_passages
@@ -124,7 +123,5 @@ def predicted_flips(config, walks=2048):
 
 def gap(config, grid):
     """Delta at each log-odds of guessing, the other decisions at their habits."""
-    graph, others = config.graph(), config.policy().z0[1:]
     at = np.linspace(-8, 8, 9)
-    found = [effective_gap(graph, tables(graph, np.array([z, *others])), Objective()) for z in at]
-    return np.interp(grid, at, found)
+    return np.interp(grid, at, gap_along(config.graph(), config.policy().z0, at))

@@ -19,8 +19,7 @@ from scipy.special import expit
 from sim.learning.optimisers import Sgd
 from sim.learning.presets import noise
 from sim.learning.setup import Drive
-from sim.mdp.policy import tables
-from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.drift import gap_along
 from sim.mdp.theory.escape import (
     Diffusion,
     adam_diffusion,
@@ -130,10 +129,8 @@ def well():
 
 def gap(config, grid):
     """Delta at each log-odds of guessing, the other decisions at their habits."""
-    graph, others = config.graph(), config.policy().z0[1:]
     at = np.linspace(-8, 8, 9)
-    found = [effective_gap(graph, tables(graph, np.array([z, *others])), Objective()) for z in at]
-    return np.interp(grid, at, found)
+    return np.interp(grid, at, gap_along(config.graph(), config.policy().z0, at))
 
 
 def theory(config, grid=GRID):

@@ -18,8 +18,7 @@ from scipy.special import expit, logit
 from sim.learning.optimisers import Sgd
 from sim.learning.presets import null
 from sim.learning.setup import Drive
-from sim.mdp.policy import free_logits, tables
-from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.drift import Objective, gap_along
 from sim.mdp.theory.fold import Fold
 from sim.records.config import replace
 from sim.signals.onsets import first_passages
@@ -122,10 +121,10 @@ def folds(config):
 
 def _gap(config):
     """Delta of z. A member's success is linear in g, so Delta is a polynomial of degree G - 1 in g: G values give it."""
-    graph, G = config.graph(), config.group
+    G = config.group
     share = (1 - np.cos(np.pi * (np.arange(G) + 0.5) / G)) / 2
-    policies = (tables(graph, free_logits(graph, config.habit, start__answer=z)) for z in logit(share))
-    found = np.polynomial.Polynomial.fit(share, [effective_gap(graph, p, Objective(group=G)) for p in policies], G - 1)
+    gaps = gap_along(config.graph(), config.policy().z0, logit(share), Objective(group=G))
+    found = np.polynomial.Polynomial.fit(share, gaps, G - 1)
     return lambda z: float(found(expit(z)))
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from sim.learning.credit import GroupCredit
+from sim.learning import presets
 from sim.learning.normalisers import MicrobatchMean, SequenceMean, TokenMean
-from sim.learning.presets import length_window
 from sim.mdp.calibration import fit
-from sim.mdp.policy import free_logits, tables
+from sim.mdp.policy import free_logits
 from sim.mdp.published import SEED_A
-from sim.mdp.theory.drift import Objective, effective_gap
+from sim.mdp.theory.drift import Objective, gap_along
+from sim.mdp.theory.length import length_window
 from sim.mdp.worlds import seed_a
 from sim.records.config import replace
 from studies.kit import Prediction, above, below, claim, figures, median, trend
@@ -79,7 +79,7 @@ DRIFTED = 0.1
     reverses="n: between 1 and 2 in this world",
 )
 def study_length_window(study):
-    base = replace(length_window(), {"steps": 300})
+    base = replace(presets.length_window(), {"steps": 300})
     points = {f"micro-batch {n}": replace(base, {"rule.normaliser": MicrobatchMean(n)}) for n in SIZES}
     points = {"sequence mean": base, **points}
     points["token mean"] = replace(base, {"rule.normaliser": TokenMean()})
@@ -118,25 +118,15 @@ def study_length_window(study):
 
 
 def _theory(config):
-    graph = config.graph()
-
-    def gap(z):
-        policy = tables(graph, free_logits(graph, start__answer=z, fresh__answer=7.0, failed__answer=-7.0))
-        return effective_gap(graph, policy, Objective(normaliser=SequenceMean()))
-
-    rest = float(expit(brentq(gap, -4.14, 2.0)))
-    known = np.linspace(0.02, 0.98, 49)
-    weighted, plain = Objective(normaliser=SequenceMean()), Objective(GroupCredit(std=False))
-    gaps = np.array([[_gap_at(config, k, o) for o in (weighted, plain)] for k in known])
-    signs = (gaps[:, 0] < 0) & (gaps[:, 1] > 0)  # drifts towards guessing although searching is better
+    graph, at = config.graph(), Objective(normaliser=SequenceMean())
+    pure = free_logits(graph, start__answer=0.0, fresh__answer=7.0, failed__answer=-7.0)
+    start = dict(config.habit)["start/answer"]
+    rest = float(expit(brentq(lambda z: gap_along(graph, pure, [z], at)[0], start, 2.0)))
+    windows = {n: length_window(config.world, Objective(normaliser=MicrobatchMean(n), prompts=16)) for n in SIZES[:-1]}
+    ends = ", ".join(f"{w[0]:.2f} to {w[1]:.2f} at n = {n}" if w else f"none at n = {n}" for n, w in windows.items())
+    gap = gap_along(graph, pure, [start], at)[0]
     return (
-        f"Effective gap at the start {gap(-4.14):+.3f} (negative: towards guessing); it vanishes at a share of "
-        f"{rest:.2f}. With a hit rate of {config.world.hit_known} on known questions the window is about "
-        f"{known[signs].min():.2f} to {known[signs].max():.2f} known (grid of .02)."
+        f"Effective gap at the start {gap:+.3f} (negative: towards guessing); it vanishes at a share of {rest:.2f}. With a "
+        f"hit rate of {config.world.hit_known} on known questions the window in the share known, for means over "
+        f"micro-batches of n rollouts: {ends} (exact sums at the habit, 16 questions a batch)."
     )
-
-
-def _gap_at(config, known, objective):
-    graph = replace(config.world, {"known": float(known)}).refilled(config.world)
-    policy = tables(graph, free_logits(graph, start__answer=-4.14, fresh__answer=4.85, failed__answer=-4.2))
-    return effective_gap(graph, policy, objective)

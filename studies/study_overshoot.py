@@ -144,7 +144,7 @@ def expected_returns(optimiser, pushes):
             lambda z: noise * expit(z) * expit(-z),
             start=dict(config.habit)["start/answer"],
             push=np.where(np.arange(500) < n, v, 0.0),
-            rate=optimiser.rate,
+            optimiser=optimiser,
         )
         found.append((z[n], float(first_passages(expit(z[n:]), BACK, direction=Direction.DOWN))))
     return gap, np.array(found).T

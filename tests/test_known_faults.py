@@ -3,7 +3,7 @@
 Every test calls the shipped function and compares with a value worked out by hand. ``known_fault_mutations.py`` puts each
 fault into the shipped code, and the last test here shows that the fault's own test then fails. The names are those of
 the project's list of known faults. Beside these: F5 and F23 on records in ``tests/sim/records/test_rollouts.py`` and
-``test_staleness.py``, F11 and F22 to F27 where tokens and clusters are.
+``test_staleness.py``; F8, F22, F24 to F27 and F30 come with tokens, clusters and resumption.
 """
 
 import hashlib

@@ -53,8 +53,9 @@ class Batch:
     """Time each rollout took, [..., Q, G], s."""
 
     def detached(self) -> "Batch":
-        """Return the batch without gradients."""
-        return Batch(**{name: detached(x) for name, x in vars(self).items()})
+        """Return the batch without gradients: itself where it has none."""
+        free = {name: detached(x) for name, x in vars(self).items()}
+        return self if all(free[name] is x for name, x in vars(self).items()) else Batch(**free)
 
     def __post_init__(self) -> None:
         xp, shape = array_namespace(self.reward), tuple(self.reward.shape)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from sim.learning.arrays import array_namespace
 from sim.learning.batch import Reads
-from sim.learning.view import Ratio, Scope, View, exponential
+from sim.learning.view import Ratio, Scope, View, exponential, read_by
 from sim.learning.weights import Bounds, Weight, Weights
 from sim.records.config import config
 
@@ -62,7 +62,7 @@ class SecondMoment:
     @property
     def reads(self) -> tuple[Reads, ...]:
         """The reference, where it is compared with."""
-        return ("reference",) if self.ratio == "now/reference" else ()
+        return read_by(self.ratio)
 
     def __post_init__(self) -> None:
         if self.threshold <= 0:

@@ -146,11 +146,7 @@ class _MeanField:
         if self.covariance:
             F = self.policy.features
             variance = np.einsum("dp,de,ep->p", F, gradient_covariance(self.graph, now, self.objective), F)[None]
-        first = optimiser.b1 * state.first + (1 - optimiser.b1) * dw
-        second = optimiser.b2 * state.second + (1 - optimiser.b2) * (dw**2 + variance)
-        steps = state.steps + 1
-        mean, square = first / (1 - optimiser.b1**steps), second / (1 - optimiser.b2**steps)
-        return optimiser.rate * mean / (np.sqrt(square) + optimiser.epsilon), OptimiserState(first, second, steps)
+        return optimiser.move(state, dw, dw**2 + variance, np.ones(1, np.bool_))
 
     def _met(self, now: PolicyTables) -> F64:
         """Return P(a batch meets the context of each free logit), [D].

@@ -138,11 +138,17 @@ class Adam:
         self, state: OptimiserState, gradient: F64, active: NDArray[np.bool_], fisher: F64 | None
     ) -> tuple[F64, OptimiserState]:
         """Return the step of size about `rate` in each coordinate."""
+        return self.move(state, gradient, gradient**2, active)
+
+    def move(
+        self, state: OptimiserState, gradient: F64, square: F64, active: NDArray[np.bool_]
+    ) -> tuple[F64, OptimiserState]:
+        """Return the step on a gradient and its square, [S, P] each; in expectation the square is mean^2 + variance."""
         on = active[:, None]
         first = np.where(on, self.b1 * state.first + (1 - self.b1) * gradient, state.first)
-        second = np.where(on, self.b2 * state.second + (1 - self.b2) * gradient**2, state.second)
+        second = np.where(on, self.b2 * state.second + (1 - self.b2) * square, state.second)
         steps = state.steps + on
         counted = np.maximum(steps, 1)
-        mean, square = first / (1 - self.b1**counted), second / (1 - self.b2**counted)
-        change = np.where(on, self.rate * mean / (np.sqrt(square) + self.epsilon), 0.0)
+        mean, size = first / (1 - self.b1**counted), second / (1 - self.b2**counted)
+        change = np.where(on, self.rate * mean / (np.sqrt(size) + self.epsilon), 0.0)
         return change, OptimiserState(first, second, steps)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
 from sim.learning.batch import Reads
-from sim.learning.view import Ratio, ScalarKey, Scope, View, exponential, over_level, scope_of
+from sim.learning.view import Ratio, ScalarKey, Scope, View, exponential, over_level, read_by, scope_of
 from sim.records.config import config
 
 __all__ = [
@@ -50,9 +50,12 @@ class Penalty(Protocol):
         ...
 
 
-def _at_least_zero(name: str, value: float) -> None:
-    if value < 0:
-        raise ValueError(f"{name} = {value}: a penalty of negative {name} rewards what it should bound; use >= 0")
+def check_strength(strength: float) -> None:
+    """Raise where a penalty would be a reward."""
+    if strength < 0:
+        raise ValueError(
+            f"strength = {strength}: a penalty of negative strength rewards what it should bound; use >= 0"
+        )
 
 
 @config
@@ -62,11 +65,7 @@ class EntropyBonus:
     strength: float
     """Weight, in units of the reward."""
     scope: ClassVar[Scope] = "token"
-
-    @property
-    def scalar(self) -> ScalarKey:
-        """The entropy of the token distribution, nats."""
-        return "entropy"
+    scalar: ClassVar[ScalarKey] = "entropy"
 
     def __call__(self, view: View) -> Any:
         """Return strength x factor."""
@@ -84,7 +83,7 @@ class KlPerState:
     scope: ClassVar[Scope] = "token"
 
     def __post_init__(self) -> None:
-        _at_least_zero("strength", self.strength)
+        check_strength(self.strength)
 
     @property
     def scalar(self) -> ScalarKey:
@@ -109,15 +108,11 @@ class KlToGo:
     reference: str = "ref"
     """Name of the reference policy."""
     scope: ClassVar[Scope] = "sequence"
+    scalar: ClassVar[ScalarKey] = "logp"
     reads: ClassVar[tuple[Reads, ...]] = ("kl",)
 
     def __post_init__(self) -> None:
-        _at_least_zero("strength", self.strength)
-
-    @property
-    def scalar(self) -> ScalarKey:
-        """The sampled log-prob."""
-        return "logp"
+        check_strength(self.strength)
 
     def __call__(self, view: View) -> Any:
         """Return -strength x (sum of later exact KLs) x factor.
@@ -175,15 +170,11 @@ class SampledKl:
     correction: Correction = "none"
     """What makes up for sampling from mu."""
     scope: ClassVar[Scope] = "token"
+    scalar: ClassVar[ScalarKey] = "logp"
     reads: ClassVar[tuple[Reads, ...]] = ("reference",)
 
     def __post_init__(self) -> None:
-        _at_least_zero("strength", self.strength)
-
-    @property
-    def scalar(self) -> ScalarKey:
-        """The sampled log-prob."""
-        return "logp"
+        check_strength(self.strength)
 
     def __call__(self, view: View) -> Any:
         """Return -strength x derivative x factor."""
@@ -213,9 +204,10 @@ class SquaredLogRatio:
     """What is squared."""
     ratio: Ratio = "now/proximal"
     """The two policies."""
+    scalar: ClassVar[ScalarKey] = "logp"
 
     def __post_init__(self) -> None:
-        _at_least_zero("strength", self.strength)
+        check_strength(self.strength)
 
     @property
     def scope(self) -> Scope:
@@ -225,12 +217,7 @@ class SquaredLogRatio:
     @property
     def reads(self) -> tuple[Reads, ...]:
         """The reference, where it is compared with."""
-        return ("reference",) if self.ratio == "now/reference" else ()
-
-    @property
-    def scalar(self) -> ScalarKey:
-        """The sampled log-prob."""
-        return "logp"
+        return read_by(self.ratio)
 
     def __call__(self, view: View) -> Any:
         """Return -2 strength x log-ratio x factor."""
@@ -253,15 +240,11 @@ class LikelihoodFloor:
     strength: float = 0.2
     """lambda, in units of the reward."""
     scope: ClassVar[Scope] = "turn"
+    scalar: ClassVar[ScalarKey] = "logp"
     reads: ClassVar[tuple[Reads, ...]] = ("turn",)
 
     def __post_init__(self) -> None:
-        _at_least_zero("strength", self.strength)
-
-    @property
-    def scalar(self) -> ScalarKey:
-        """The sampled log-prob."""
-        return "logp"
+        check_strength(self.strength)
 
     def __call__(self, view: View) -> Any:
         """Return strength x factor where the gate is open and the token's log-prob fell."""

@@ -7,7 +7,7 @@ from sim.learning.optimisers import Optimiser, Sgd
 from sim.learning.rule import Rule
 from sim.mdp.compiled import CompiledGraph
 from sim.mdp.policy import SoftmaxPolicy, free_logits
-from sim.mdp.worlds import World, seed_a
+from sim.mdp.worlds import SEED_A_HABIT, Habit, World, seed_a
 from sim.records.config import config, near_misses
 
 __all__ = ["Content", "Drive", "Evaluation", "Features", "GradientNoise", "Training"]
@@ -111,7 +111,7 @@ class Training:
 
     world: World = seed_a()
     """The task."""
-    habit: tuple[tuple[str, float], ...] = (("start/answer", -4.14), ("fresh/answer", 4.85), ("failed/answer", -4.2))
+    habit: Habit = SEED_A_HABIT
     """Starting log-odds of each free logit; those not named start at 0."""
     features: Features = Features()
     """Which weights move which logits."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from sim.learning.arrays import array_namespace
 from sim.learning.batch import Batch, Reads, require, usable
 from sim.learning.credit import Per
-from sim.learning.penalties import Estimator, kl_estimate
+from sim.learning.penalties import Estimator, check_strength, kl_estimate
 from sim.learning.view import log_ratio
 from sim.records.config import config
 
@@ -157,8 +157,7 @@ class KlInReward:
     reads: ClassVar[tuple[Reads, ...]] = ("reference",)
 
     def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise ValueError(f"strength = {self.strength}: a KL penalty of negative strength rewards drift; use >= 0")
+        check_strength(self.strength)
 
     def __call__(self, batch: Batch) -> Any:
         """Return the terms, [..., Q, G, T]; 0 at masked tokens."""

@@ -23,6 +23,7 @@ __all__ = [
     "exponential",
     "log_ratio",
     "over_level",
+    "read_by",
     "scope_of",
 ]
 
@@ -49,6 +50,11 @@ def broadest(*scopes: Scope) -> Scope:
 def scope_of(level: Level) -> Scope:
     """Return the unit a level needs."""
     return level if level in ("token", "turn") else "sequence"
+
+
+def read_by(ratio: Ratio) -> tuple[Reads, ...]:
+    """Return what a ratio reads beyond the log-probs of sampler and learner."""
+    return ("reference",) if ratio == "now/reference" else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +102,8 @@ class View:
             When the batch has no such log-probs.
         """
         top, bottom = (getattr(self, name) for name in ratio.split("/"))
-        if top is None or bottom is None:
-            missing: Reads = "reference"
-            raise ValueError(f"a ratio {ratio} needs Batch({missing}=...), which this batch does not have")
+        if bottom is None:  # of the four policies only the reference may be absent
+            raise ValueError(f"a ratio {ratio} needs Batch(reference=...), which this batch does not have")
         if top is bottom:
             return None
         if ratio not in self.logs:

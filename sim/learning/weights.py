@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from sim.learning.arrays import array_namespace
 from sim.learning.batch import Reads
-from sim.learning.view import Level, Ratio, Scope, View, broadest, exponential, over_level, scope_of
+from sim.learning.view import Level, Ratio, Scope, View, broadest, exponential, over_level, read_by, scope_of
 from sim.records.config import config
 
 __all__ = [
@@ -158,8 +158,7 @@ class Bounded:
     @property
     def reads(self) -> tuple[Reads, ...]:
         """The reference or the turns, where the ratio is about them."""
-        needed: list[Reads] = ["reference"] if self.ratio == "now/reference" else []
-        return (*needed, "turn") if self.level == "turn" else tuple(needed)
+        return (*read_by(self.ratio), *(("turn",) if self.level == "turn" else ()))
 
     def regions(self) -> tuple[Region, Region]:
         """Return the regions for A > 0 and A < 0."""

@@ -18,7 +18,18 @@ from sim.mdp.graph import ToolGraph
 from sim.mdp.quadrature import beta_quadrature
 from sim.records.config import config
 
-__all__ = ["PRESETS", "ReadMore", "Verify", "World", "beta_quadrature", "read_more_world", "seed_a", "verify_world"]
+__all__ = [
+    "PRESETS",
+    "SEED_A_HABIT",
+    "Habit",
+    "ReadMore",
+    "Verify",
+    "World",
+    "beta_quadrature",
+    "read_more_world",
+    "seed_a",
+    "verify_world",
+]
 
 
 @config
@@ -146,6 +157,13 @@ class World:
 def _probability(name: str, value: float) -> None:
     if not 0 <= value <= 1:
         raise ValueError(f"{name} = {value} must lie in [0, 1]: it is a probability")
+
+
+Habit = tuple[tuple[str, float], ...]
+"""Log-odds of free logits by name."""
+
+SEED_A_HABIT: Habit = (("start/answer", -4.14), ("fresh/answer", 4.85), ("failed/answer", -4.2))
+"""Search at the start and after a failed answer, answer on fresh evidence: log-odds of seed A's table."""
 
 
 def seed_a() -> World:

@@ -66,7 +66,7 @@ def test_a_part_without_words_is_named(make_family):
 
 def test_the_code_on_the_page_runs():
     pytest.importorskip("torch")
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "family.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "rules.md").read_text(), re.DOTALL)
     assert len(blocks) == 3
     names: dict = {}
     for block in blocks:

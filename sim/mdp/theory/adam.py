@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.learning.optimisers import Adam, OptimiserState
+
 __all__ = ["expected_course"]
 
 F64 = NDArray[np.float64]
@@ -20,10 +22,7 @@ def expected_course(
     *,
     start: float,
     push: F64,
-    rate: float,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    epsilon: float = 1e-8,
+    optimiser: Adam,
 ) -> F64:
     """Return z, [T + 1]: z(t + 1) = z(t) + alpha m / (sqrt(v) + epsilon) + push(t), m and v the expected moments.
 
@@ -39,15 +38,13 @@ def expected_course(
         Log-odds at step 0.
     push
         What is added from outside at each step, logits, [T].
-    rate, b1, b2, epsilon
-        Adam's.
+    optimiser
+        Adam with its constants.
     """
     z = np.empty(len(push) + 1)
-    z[0], first, second = start, 0.0, 0.0
+    z[0], state, active = start, OptimiserState.zeros((1, 1)), np.ones(1, np.bool_)
     for t, pushed in enumerate(push):
-        g = mean(z[t])
-        first = b1 * first + (1 - b1) * g
-        second = b2 * second + (1 - b2) * (g**2 + variance(z[t]))
-        scale = np.sqrt(second / (1 - b2 ** (t + 1))) + epsilon
-        z[t + 1] = z[t] + rate * first / (1 - b1 ** (t + 1)) / scale + pushed
+        g = np.array([[mean(z[t])]])
+        change, state = optimiser.move(state, g, g**2 + variance(z[t]), active)
+        z[t + 1] = z[t] + change[0, 0] + pushed
     return z

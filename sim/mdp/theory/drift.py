@@ -18,13 +18,13 @@ from sim.learning.rule import Rule
 from sim.learning.shaping import Overlong, Shaping
 from sim.learning.view import View
 from sim.mdp.compiled import CompiledGraph
-from sim.mdp.policy import PolicyTables
+from sim.mdp.policy import PolicyTables, tables
 from sim.mdp.theory.credit_sums import Comparison, comparisons, compositions, multinomial
 from sim.mdp.theory.length_sums import expected_terms
 from sim.mdp.theory.ways import Unit, Ways, ways_of
 from sim.records.config import config, near_misses
 
-__all__ = ["Objective", "effective_gap", "expected_advantage", "expected_gradient", "ways_for"]
+__all__ = ["Objective", "effective_gap", "expected_advantage", "expected_gradient", "gap_along", "ways_for"]
 
 F64 = NDArray[np.float64]
 
@@ -223,3 +223,15 @@ def effective_gap(
     i = graph.free_names.index(logit)
     p = policy.probability[graph.free_context[i], graph.free_action[i]]
     return float(-expected_gradient(graph, policy, objective, reference)[i] / (p * (1 - p)))
+
+
+def gap_along(
+    graph: CompiledGraph, z0: F64, at: F64, objective: Objective | None = None, logit: str = "start/answer"
+) -> F64:
+    """Return Delta where one free logit stands at each of `at`, [N], and the others at `z0`, [D].
+
+    Without lengths in it, Delta is a polynomial of degree G - 1 in the share of a start decision.
+    """
+    here = np.array(graph.free_names) == logit
+    policies = (tables(graph, np.where(here, z, z0)) for z in at)
+    return np.array([effective_gap(graph, p, objective or Objective(), logit) for p in policies])

@@ -14,14 +14,9 @@ from sim.learning.normalisers import SequenceMean
 from sim.mdp.compiled import CompiledGraph
 from sim.mdp.policy import free_logits, tables
 from sim.mdp.theory.drift import Objective, effective_gap
-from sim.mdp.worlds import World
+from sim.mdp.worlds import SEED_A_HABIT, Habit, World
 
-__all__ = ["SEED_A_HABIT", "first_order_world", "flip_threshold", "length_window"]
-
-Habit = tuple[tuple[str, float], ...]
-
-SEED_A_HABIT: Habit = (("start/answer", -4.14), ("fresh/answer", 4.85), ("failed/answer", -4.2))
-"""Search at the start and after a failed answer, answer on fresh evidence: log-odds of seed A's table."""
+__all__ = ["first_order_world", "flip_threshold", "length_window"]
 
 
 def flip_threshold(hit: float) -> float:

@@ -59,6 +59,8 @@ def gradient_moments(
 ) -> Moments:
     """Return the moments of one batch's gradient with respect to the free logits of `now`. Penalties are left out.
 
+    A running baseline is taken as fixed at its stationary mean.
+
     E[X X'] = 1/G sum_s E[A_s^2 v_s v_s'] + (1 - 1/G) sum_sr E[A_1s A_2r v_1s v_2r'] over signs s and r, the second by the
     classes of both rollouts and the composition of the other G - 2.
 
@@ -79,8 +81,6 @@ def gradient_moments(
     ValueError
         For a credit that tells the turns of a rollout apart, one with a greedy baseline, a normaliser that
         adds up lengths of several rollouts, or a weight that looks at several rollouts: there is no exact sum for these.
-
-    A running baseline is taken as fixed at its stationary mean.
     """
     _check(objective, weight)
     behaviour = now if behaviour is None else behaviour

@@ -11,7 +11,7 @@ from sim.learning.logprobs import token_log_probability, top_p
 from sim.learning.rule import Rule
 from sim.learning.step_credit import StateGroups
 from sim.learning.view import over_level
-from sim.learning.weights import Bounded, Product, Region, Unweighted, ppo_clip
+from sim.learning.weights import Bounded, Product, Region, ppo_clip
 from sim.records.config import ConfigError
 
 Q, G, T = 3, 4, 5
@@ -84,26 +84,31 @@ def test_a_mask_has_no_bound_to_truncate_to():
         Bounded(inside="one", positive=Region(high=2.0, outside="truncate"))
 
 
-@pytest.mark.parametrize("name", family.__all__)
-@pytest.mark.parametrize("engines", [1, 2])
-def test_no_array_is_made_on_another_device(name, engines):
-    """Every array a rule makes is made where the batch is: nothing in torch is created without naming a device."""
+def watch():
+    """A mode that writes down the device named by every call of torch that makes an array, and that list."""
     torch = pytest.importorskip("torch")
-    from torch.overrides import TorchFunctionMode
-
     made = []
 
-    class Watch(TorchFunctionMode):
+    class Watch(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
             kwargs = kwargs or {}
             if getattr(function, "__name__", "") in {"ones", "zeros", "eye", "arange", "full", "empty", "tensor"}:
                 made.append((function.__name__, kwargs.get("device")))
             return function(*args, **kwargs)
 
+    return Watch(), made
+
+
+@pytest.mark.parametrize("name", family.__all__)
+@pytest.mark.parametrize("engines", [1, 2])
+def test_no_array_is_made_on_another_device(name, engines):
+    """Every array a rule makes is made where the batch is: nothing in torch is created without naming a device."""
+    torch = pytest.importorskip("torch")
     batch = whole(proximal=None) if engines == 1 else whole()
     as_torch = {n: torch.from_numpy(np.ascontiguousarray(x)) for n, x in vars(batch).items() if x is not None}
     rule = getattr(family, name)()
-    with Watch():
+    mode, made = watch()
+    with mode:
         prepared = rule.prepare(Batch(**as_torch))
         values = {("kl", "ref"): torch.ones_like(prepared.sampled)}
         for shift in (0.0, 0.1):
@@ -114,20 +119,11 @@ def test_no_array_is_made_on_another_device(name, engines):
 
 def test_the_watch_sees_an_array_without_a_device():
     torch = pytest.importorskip("torch")
-    view = Unweighted()
-    assert view.scope == "token"
-    from torch.overrides import TorchFunctionMode
-
-    class Watch(TorchFunctionMode):
-        seen = None
-
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            Watch.seen = function.__name__, (kwargs or {}).get("device")
-            return function(*args, **(kwargs or {}))
-
-    with Watch():
+    mode, made = watch()
+    with mode:
         torch.ones(3)
-    assert Watch.seen == ("ones", None)
+        torch.zeros(3, device="cpu")
+    assert made == [("ones", None), ("zeros", "cpu")]
 
 
 def test_a_gradient_is_not_followed():

@@ -83,5 +83,5 @@ def test_terms_add_up_and_nonsense_at_masked_tokens_is_not_looked_at():
 def test_every_term_is_a_shaping():
     for term in (LengthReward(), Overlong(), Process(), Efficiency(), KlInReward(0.1)):
         assert isinstance(term, Shaping)
-    with pytest.raises(ConfigError, match="negative strength rewards drift"):
+    with pytest.raises(ConfigError, match="negative strength rewards what it should bound"):
         KlInReward(-1.0)

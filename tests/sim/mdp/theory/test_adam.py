@@ -28,33 +28,35 @@ def test_without_noise_it_is_adam_itself(start, rate, b1, b2):
         change, state = optimiser.step(state, np.array([[mean(w)]]), np.ones(1, bool), None)
         w = w + change[0, 0] + pushed
         z.append(w)
-    found = expected_course(mean, silent, start=start, push=push, rate=rate, b1=b1, b2=b2)
+    found = expected_course(mean, silent, start=start, push=push, optimiser=Adam(rate, b1, b2))
     np.testing.assert_allclose(found, z, atol=1e-9)
 
 
 def test_the_first_step_has_full_size():
-    assert expected_course(mean, silent, start=-4.0, push=np.zeros(1), rate=0.1)[1] == pytest.approx(-3.9)
-    assert expected_course(lambda z: 0.0, silent, start=-4.0, push=np.full(2, 0.5), rate=0.1)[2] == -3.0  # no signal
+    assert expected_course(mean, silent, start=-4.0, push=np.zeros(1), optimiser=Adam(0.1))[1] == pytest.approx(-3.9)
+    assert (
+        expected_course(lambda z: 0.0, silent, start=-4.0, push=np.full(2, 0.5), optimiser=Adam(0.1))[2] == -3.0
+    )  # no signal
 
 
 @pytest.mark.parametrize("snr", [0.3, 3.0])
 def test_with_a_short_memory_it_takes_the_steps_of_the_field(snr):
     """A second moment of ten steps forgets fast enough for dz/dt = alpha r / sqrt(1 + r^2)."""
     variance = lambda z: (D / (2 * snr)) ** 2 * expit(z) * expit(-z)  # noqa: E731
-    z = expected_course(mean, variance, start=-4.0, push=np.zeros(20_000), rate=0.002, b2=0.9)
+    z = expected_course(mean, variance, start=-4.0, push=np.zeros(20_000), optimiser=Adam(0.002, b2=0.9))
     assert np.argmax(z >= 0) == pytest.approx(adam_steps(0.002, snr, -4.0), rel=0.02)
 
 
 def test_a_growing_gradient_makes_a_long_memory_fast():
     p0 = 0.003
-    course = expected_course(mean, silent, start=float(logit(p0)), push=np.zeros(400), rate=0.03)
+    course = expected_course(mean, silent, start=float(logit(p0)), push=np.zeros(400), optimiser=Adam(0.03))
     waited = np.argmax(course >= 0)
     assert 0.5 < waited / adam(0.03).wait(p0) < 0.85
 
 
 def test_a_push_through_the_middle_slows_the_way_back_and_a_jump_does_not():
     def back(push):
-        z = expected_course(lambda z: -mean(z), silent, start=-4.0, push=push, rate=0.1)
+        z = expected_course(lambda z: -mean(z), silent, start=-4.0, push=push, optimiser=Adam(0.1))
         end = np.flatnonzero(push)[-1] + 1
         return z[end], np.argmax(z[end:] < 0)
 
