@@ -6,11 +6,14 @@ PROCESSES ?= 2
 
 .PHONY: studies all-studies test test-long bench lint clean
 
-studies: .venv/core  ## run the studies, print the findings, write runs/report/index.html
+# The first rung runs studies side by side; above it a study is long and its sweeps spread over the processes instead.
+studies: .venv/core  ## run the studies of both rungs, print the findings, write runs/report/index.html and minimodel.html
 	$(BIN)/python -m pytest studies -q -n $(PROCESSES)
+	$(BIN)/python -m pytest studies -q --rung minimodel --processes $(PROCESSES)
 
 all-studies: .venv/core  ## the same with the studies too long for every day
 	$(BIN)/python -m pytest studies -q -n $(PROCESSES) --all
+	$(BIN)/python -m pytest studies -q --rung minimodel --processes $(PROCESSES) --all
 
 test: .venv/dev  ## the tests
 	$(BIN)/python -m pytest tests -q
@@ -18,7 +21,7 @@ test: .venv/dev  ## the tests
 test-long: .venv/dev  ## the tests with those that take minutes
 	$(BIN)/python -m pytest tests -q -m "long or not long"
 
-bench: .venv/dev  ## the benchmarks; writes benchmarks/latest.json
+bench: .venv/bench  ## the benchmarks; writes benchmarks/latest.json
 	$(BIN)/python -m pytest tests -q -o python_files="bench_*.py" --benchmark-enable --benchmark-only --benchmark-json=benchmarks/latest.json
 	$(BIN)/python benchmarks/summary.py
 
@@ -32,11 +35,15 @@ lint: .venv/dev  ## formatting, lint, types
 	touch $@
 
 .venv/core: pyproject.toml constraints.txt | .venv/python
-	$(PIP) --editable .
+	$(PIP) --editable ".[minimodel]"
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/core
 	$(PIP) --editable ".[dev,minimodel]"
+	touch $@
+
+.venv/bench: pyproject.toml constraints.txt | .venv/dev
+	$(PIP) --editable ".[bench,dev,minimodel]"
 	touch $@
 
 clean:  ## remove the environment and what runs left

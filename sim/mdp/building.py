@@ -16,10 +16,10 @@ from sim.mdp.graph import Action, Outcome, State, Terminal, ToolGraph
 from sim.mdp.latency import Latency, LogNormal
 from sim.mdp.worlds import World
 
-__all__ = ["graph_of", "refill"]
+__all__ = ["Place", "graph_of", "places", "refill"]
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """State of an episode: where the agent stands and what has happened."""
 
     at: str  # start | fresh | read | passed | rejected | failed
@@ -30,6 +30,7 @@ class _Place(NamedTuple):
 
     @property
     def name(self) -> str:
+        """Where the agent stands, what is in hand, and what has happened, in words."""
         marks = [
             m for m, on in (("guessed", self.guessed), ("answered", self.answered), ("checked", self.checked)) if on
         ]
@@ -37,23 +38,24 @@ class _Place(NamedTuple):
         return f"{self.at}{hand}" + (f" ({', '.join(marks)})" if marks else "")
 
 
-_Step = dict["_Place | str", float]
+_Step = dict["Place | str", float]
 
 
 @lru_cache(maxsize=64)
-def _places(world: World) -> tuple[_Place, ...]:
+def places(world: World) -> tuple[Place, ...]:
+    """Return the place each state of ``world.graph()`` stands for, in the order of its states."""
     return tuple(_reachable(world, _starts(world)))
 
 
-def _starts(world: World) -> tuple[_Place, ...]:
-    return tuple(_Place("start", hit=name == "known" and world.known_visible) for name, _, _ in world.kinds())
+def _starts(world: World) -> tuple[Place, ...]:
+    return tuple(Place("start", hit=name == "known" and world.known_visible) for name, _, _ in world.kinds())
 
 
 @lru_cache(maxsize=256)
 def graph_of(world: World) -> ToolGraph:
     """Return the tool graph of `world` (made once)."""
     kinds = world.kinds()
-    names = {place: _name(world, place) for place in _places(world)}
+    names = {place: _name(world, place) for place in places(world)}
     states = tuple(State(names[p], _context(world, p), _actions(world, p, names)) for p in names)
     actions = ("search", "answer") + ("read",) * bool(world.read_more) + ("verify",) * bool(world.verify)
     return ToolGraph(
@@ -67,31 +69,31 @@ def graph_of(world: World) -> ToolGraph:
     )
 
 
-def _reachable(world: World, starts: tuple[_Place, ...]) -> list[_Place]:
+def _reachable(world: World, starts: tuple[Place, ...]) -> list[Place]:
     """Return places by breadth-first search from the starts, so that the order is that of the story."""
     found = list(dict.fromkeys(starts))
     for place in found:
         for action in _offered(world, place):
             for kind in world.kinds():
                 for target, p in _step(world, place, action, kind).items():
-                    if isinstance(target, _Place) and p > 0 and target not in found:
+                    if isinstance(target, Place) and p > 0 and target not in found:
                         found.append(target)
     return found
 
 
-def _name(world: World, place: _Place) -> str:
+def _name(world: World, place: Place) -> str:
     if place.at == "start" and world.known_visible:
         return "start known" if place.hit else "start unknown"
     return place.name
 
 
-def _context(world: World, place: _Place) -> str:
+def _context(world: World, place: Place) -> str:
     if place.at == "start":
         return _name(world, place).replace(" ", "_")
     return "fresh_checked" if place.at == "fresh" and place.checked else place.at
 
 
-def _offered(world: World, place: _Place) -> tuple[str, ...]:
+def _offered(world: World, place: Place) -> tuple[str, ...]:
     if place.at == "start":
         return ("search", "answer") if world.may_guess else ("search",)
     if place.at == "passed" or (place.at == "fresh" and place.checked):
@@ -104,7 +106,7 @@ def _offered(world: World, place: _Place) -> tuple[str, ...]:
     return ("search", "answer")
 
 
-def _actions(world: World, place: _Place, names: dict[_Place, str]) -> tuple[Action, ...]:
+def _actions(world: World, place: Place, names: dict[Place, str]) -> tuple[Action, ...]:
     latency: dict[str, Latency] = {
         "search": LogNormal(world.search_median_s, 0.6),
         "read": LogNormal(world.search_median_s / 4, 0.3),
@@ -124,7 +126,7 @@ def _actions(world: World, place: _Place, names: dict[_Place, str]) -> tuple[Act
     return tuple(built)
 
 
-def _step(world: World, place: _Place, action: str, kind: tuple[str, float, float]) -> _Step:
+def _step(world: World, place: Place, action: str, kind: tuple[str, float, float]) -> _Step:
     """Return P(next place or terminal | kind) after `action`."""
     name, _, first_hit = kind
     known = name == "known"
@@ -149,7 +151,7 @@ def _step(world: World, place: _Place, action: str, kind: tuple[str, float, floa
     return {"solved": p, ("wrong" if world.wrong_answer_ends else failed): 1 - p}
 
 
-def _hit_rate(world: World, place: _Place, known: bool, first_hit: float) -> float:
+def _hit_rate(world: World, place: Place, known: bool, first_hit: float) -> float:
     if place.at == "rejected" and world.verify:
         return world.verify.hit_after_reject
     if known:
@@ -169,14 +171,14 @@ def _structure(world: World) -> dict[str, object]:
 
 
 @lru_cache(maxsize=64)
-def _slots(like: World) -> tuple[tuple[int, int, _Place, str, dict["_Place | str", int]], ...]:
+def _slots(like: World) -> tuple[tuple[int, int, Place, str, dict["Place | str", int]], ...]:
     """Return (node, action, place, its name, next place or terminal -> outcome number) of every action of a structure."""
     graph = like.graph().compiled()
-    places = _places(like)
-    found: list[_Place | str] = [*places, *(t.name for t in graph.source.terminals)]
+    here = places(like)
+    found: list[Place | str] = [*here, *(t.name for t in graph.source.terminals)]
     return tuple(
         (n, int(a), place, graph.actions[a], {found[t]: o for o, t in reversed(list(enumerate(graph.target[n, a])))})
-        for n, place in enumerate(places)
+        for n, place in enumerate(here)
         for a in np.flatnonzero(graph.offered[graph.context[n]])
     )
 

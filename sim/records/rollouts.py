@@ -158,10 +158,20 @@ class Rollouts:
     @classmethod
     def load(cls, path: Path) -> Rollouts:
         """Read the archive at ``path``. RecordError if a newer program wrote it."""
-        arrays = read_npz(Path(path))
+        return cls._of(read_npz(Path(path)), str(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Rollouts:
+        """Read what `to_bytes` made. RecordError if a newer program wrote it."""
+        return cls._of(read_npz(data), "the archive")
+
+    @classmethod
+    def _of(cls, arrays: dict[str, Array], where: str) -> Rollouts:
         schema = int(arrays.pop("schema", np.array(0)))
         if schema != SCHEMA:
-            raise RecordError(f"{path} has schema {schema}: this program reads {SCHEMA}; use the version that wrote it")
+            raise RecordError(
+                f"{where} has schema {schema}: this program reads {SCHEMA}; use the version that wrote it"
+            )
         tables: dict[str, dict[str, Array]] = {}
         for name, values in arrays.items():
             table, _, field = name.partition("/")

@@ -34,6 +34,8 @@ class Estimate:
     regrown: Callable[[int, float], tuple[float, float]] | None = None
     """Interval (units, alpha) at another number of units, were the effect the same; ``None`` where the distance to an
     end shrinks as one over the root of the units."""
+    seeds_a_unit: float = 1.0
+    """Seeds that one unit takes; more where seeds share a cluster."""
 
 
 class Kind(Protocol):

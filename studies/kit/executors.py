@@ -1,16 +1,19 @@
-"""Executors: how the tasks of a sweep are carried out. Each gives the results in the order of the tasks."""
+"""Executors: how the tasks of a sweep are carried out. Each gives every result as soon as it is there."""
 
+import inspect
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Executor", "Processes", "SweepError", "Task", "inline", "processes"]
+__all__ = ["Executor", "Processes", "Report", "Run", "SweepError", "Task", "inline", "processes"]
+
+_LOOK_S = 0.5  # how often the parent looks at the board on which workers write how far they are
 
 
 class SweepError(RuntimeError):
@@ -38,19 +41,42 @@ class Task:
 
 
 Run = Callable[..., Any]
-"""``run(config, seeds, study=...)``, which returns a block of runs."""
-Executor = Callable[[Run, Sequence[Task]], Iterator[Any]]
-"""Carries out tasks and yields the results in order."""
+"""``run(config, seeds, study=...)``, which returns a block of runs. Where it takes ``progress`` too, it gets a function
+that it may call as ``progress(done_steps, total_steps)``."""
+Report = Callable[[int, int, int], None]
+"""``report(number, done_steps, total_steps)`` of the task of that number; 0 of 0 where only known to be at work."""
+Executor = Callable[[Run, Sequence[Task], Report | None], Iterator[tuple[int, Any]]]
+"""Carries out tasks and yields (number of the task, result) as they are done, in any order."""
 
 
-def inline(run: Run, tasks: Sequence[Task]) -> Iterator[Any]:
+def inline(run: Run, tasks: Sequence[Task], report: Report | None = None) -> Iterator[tuple[int, Any]]:
     """Carry out the tasks one after the other in this process. SweepError names the point that failed."""
-    for task in tasks:
+    for number, task in enumerate(tasks):
         try:
-            result = run(task.config, task.seeds, study=task.study)
+            result = _call(run, task, None if report is None else _Steps(report, number))
         except Exception as error:
             raise _failure(task, error) from error
-        yield result
+        yield number, result
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What a run calls to say how far it is."""
+
+    report: Report
+    number: int
+
+    def __call__(self, done: int, total: int) -> None:
+        self.report(self.number, int(done), int(total))
+
+
+def _call(run: Run, task: Task, steps: Callable[[int, int], None] | None) -> Any:
+    if steps is None:
+        return run(task.config, task.seeds, study=task.study)
+    steps(0, 0)
+    if "progress" not in inspect.signature(run).parameters:
+        return run(task.config, task.seeds, study=task.study)
+    return run(task.config, task.seeds, study=task.study, progress=steps)
 
 
 def processes(n: int) -> "Processes":
@@ -66,24 +92,45 @@ class Processes:
     def __init__(self, n: int) -> None:
         self.n = n
         self._pool: ProcessPoolExecutor | None = None
+        self._board: MutableSequence[int] = []
+        self._tickets = 0  # tasks given out so far; what stands on the board may be of an earlier sweep
 
-    def __call__(self, run: Run, tasks: Sequence[Task]) -> Iterator[Any]:
+    def __call__(self, run: Run, tasks: Sequence[Task], report: Report | None = None) -> Iterator[tuple[int, Any]]:
         """Carry out the tasks; a single one, or a single process, is done here instead."""
         if self.n == 1 or len(tasks) < 2:
-            yield from inline(run, tasks)
+            yield from inline(run, tasks, report)
             return
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")  # fork would copy threads and locks of numpy and torch
-            self._pool = ProcessPoolExecutor(self.n, mp_context=context)
+        first = self._tickets + 1
+        self._tickets += len(tasks)
+        pool = self._pool = self._pool or self._started()
         with _interrupts_held():
-            futures = [self._pool.submit(run, task.config, task.seeds, study=task.study) for task in tasks]
+            futures = {pool.submit(_work, first + number, run, task): number for number, task in enumerate(tasks)}
+        waiting = set(futures)
         try:
-            for task, future in zip(tasks, futures, strict=True):
-                yield self._result(task, future)
+            while waiting:
+                ready, waiting = wait(waiting, None if report is None else _LOOK_S, FIRST_COMPLETED)
+                # What came out well goes first: it is kept even when another one failed.
+                for future in sorted(ready, key=lambda future: (future.exception() is not None, futures[future])):
+                    yield futures[future], self._result(tasks[futures[future]], future)
+                if report is not None:
+                    self._look(report, first, {futures[future] for future in waiting})
         except BaseException:
             # An interrupt (or a consumer that stopped) must not leave workers behind.
             self.close(at_once=True)
             raise
+
+    def _started(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")  # fork would copy threads and locks of numpy and torch
+        # Plain shared memory: a worker that is killed while it writes leaves no lock behind for the others.
+        self._board = context.RawArray("q", 3 * self.n)
+        return ProcessPoolExecutor(self.n, context, _take_place, (self._board, context.Value("q", 0)))
+
+    def _look(self, report: Report, first: int, waiting: set[int]) -> None:
+        """Report what workers are at."""
+        for place in range(0, len(self._board), 3):
+            ticket, step, steps = self._board[place : place + 3]
+            if ticket - first in waiting:
+                report(ticket - first, step, steps)
 
     @staticmethod
     def _result(task: Task, future: "Future[Any]") -> Any:
@@ -115,6 +162,30 @@ class Processes:
     ) -> None:
         """Stop the workers; at once if an error is on its way out."""
         self.close(at_once=error is not None)
+
+
+# In a worker --------------------------------------------------------------------------------------------------------
+
+_PLACE: list[Callable[[int, int, int], None]] = []
+
+
+def _take_place(board: MutableSequence[int], taken: Any) -> None:
+    """Take the next free place of the board for this worker."""
+    with taken.get_lock():
+        place = 3 * taken.value
+        taken.value += 1
+
+    def note(ticket: int, step: int, steps: int) -> None:
+        board[place : place + 3] = [ticket, step, steps]
+
+    _PLACE[:] = [note]
+
+
+def _work(ticket: int, run: Run, task: Task) -> Any:
+    return _call(run, task, _Steps(_PLACE[0], ticket))
+
+
+# Before and after ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager

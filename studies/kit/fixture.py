@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from sim.records.run import Runs
     from studies.kit.executors import Executor
+    from studies.kit.progress import Show
 
 __all__ = ["Study"]
 
@@ -45,7 +46,7 @@ class Study:
         seeds: Seeds,
         store_dir: Path,
         executor: "Callable[[], Executor]",
-        progress: Callable[[str, int, int], None],
+        progress: "Show | None",
         start: Path,
     ) -> None:
         self.path = path
@@ -81,12 +82,13 @@ class Study:
     ) -> "dict[str, Runs]":
         """Return the runs of every point, by label: from the store where it has them, trained otherwise.
 
-        ``points`` is {label: config}; ``run(config, seeds, study=...)`` trains a block of seeds, by default in the
-        simulator. The first point is the baseline that the card compares the other configs with.
+        ``points`` is {label: config}; ``run(config, seeds, study=...)`` trains a block of seeds, by default with the
+        loop of the rung. A run that takes minutes may take ``progress`` too and call it as ``progress(done_steps,
+        total_steps)``. The first point is the baseline that the card compares the other configs with.
         """
         from sim.records.config import difference
         from sim.records.store import Store
-        from studies.kit.sweep import BLOCK, sweep
+        from studies.kit.sweep import sweep
 
         if not isinstance(points, Mapping):
             raise TypeError(
@@ -101,7 +103,7 @@ class Study:
             executor=self._executor(),
             study=self.name,
             rung=self.rung,
-            block=BLOCK if block is None else block,
+            block=block,
             progress=self.progress,
         )
         labels = list(points)
@@ -123,20 +125,25 @@ class Study:
         a function of a module that another process can import.
         """
         from studies.kit.executors import Task
+        from studies.kit.progress import carry_out
 
         wanted = tuple(int(seed) for seed in seeds)
         size = max(1, math.ceil(len(wanted) / _BLOCKS_OF_WORK))
         blocks = [wanted[first : first + size] for first in range(0, len(wanted), size)]
         tasks = [Task(work.__name__, config, block, self.name) for block in blocks]
-        return [item for block in self._executor()(work, tasks) for item in block]
+        made = {
+            task.seeds: done for task, done in carry_out(work, tasks, self._executor(), self.progress, 0, len(wanted))
+        }
+        return [item for block in blocks for item in made[block]]
 
     # Concluding -------------------------------------------------------------------------------------------------------
 
     def conclude(self, claim: str, *, moved: Any = None, **data: Any) -> Finding | None:
         """Hold the data against a claim and return the finding so far (controls may still come).
 
-        ``data`` are those of the claim's kind. ``moved`` [n] says at which seeds the learner changed at all; if it did
-        at none there is no verdict. DataError where a kind takes one entry a seed and their number is not that of the
+        ``data`` are those of the claim's kind, with ``clusters`` [n] where seeds share something drawn, such as their
+        supervised start. ``moved`` [n] says at which seeds the learner changed at all; if it did at none there is no
+        verdict. DataError where a kind takes one entry a seed and their number is not that of the
         claim's seeds. Returns ``None`` for a claim of this study that is not made at this rung.
         """
         if claim in self._elsewhere:

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-Limits = Callable[[int, int, float], tuple[float, float]]
+Limits = Callable[[float, float, float], tuple[float, float]]
 """Two limits for a share, from (count, n, alpha)."""
 
 
@@ -42,7 +42,7 @@ def normal_quantile(alpha: float) -> float:
     return float(-special.ndtri(alpha / 2))
 
 
-def wilson(count: int, n: int, alpha: float = 0.05) -> tuple[float, float]:
+def wilson(count: float, n: float, alpha: float = 0.05) -> tuple[float, float]:
     """Wilson's score limits for a share: the p with |count/n - p| = z sqrt(p (1 - p) / n).
 
     Short, and right on average over p; a single tail can exceed alpha / 2 (.057 at n=8, p=.05). Used for drawing.
@@ -57,10 +57,10 @@ def wilson(count: int, n: int, alpha: float = 0.05) -> tuple[float, float]:
     return (0.0 if count == 0 else max(0.0, centre - half)), (1.0 if count == n else min(1.0, centre + half))
 
 
-def clopper_pearson(count: float, n: int, alpha: float = 0.05) -> tuple[float, float]:
+def clopper_pearson(count: float, n: float, alpha: float = 0.05) -> tuple[float, float]:
     """Exact (beta) limits for a share: neither tail exceeds alpha / 2 at any p. Clopper and Pearson, 1934.
 
-    A count between two whole numbers gives limits between theirs; only planning asks for one.
+    A count between two whole numbers gives limits between theirs; planning and clusters ask for one.
 
     >>> [round(end, 4) for end in clopper_pearson(0, 64)]
     [0.0, 0.056]
@@ -70,18 +70,29 @@ def clopper_pearson(count: float, n: int, alpha: float = 0.05) -> tuple[float, f
     return low, high
 
 
-def mcnemar(treated_only: int, control_only: int) -> float:
+def mcnemar(treated_only: float, control_only: float) -> float:
     """Two-sided exact McNemar p: a fair coin for each discordant pair, the smaller tail doubled.
+
+    Counts between two whole numbers (of clusters) take the tail along the incomplete beta function.
 
     >>> mcnemar(6, 0), mcnemar(5, 0), mcnemar(3, 3)
     (0.03125, 0.0625, 1.0)
     """
-    discordant = treated_only + control_only
-    return min(1.0, 2.0 * float(special.bdtr(min(treated_only, control_only), discordant, 0.5)))
+    fewer, discordant = min(treated_only, control_only), treated_only + control_only
+    if float(fewer).is_integer() and float(discordant).is_integer():
+        tail = special.bdtr(int(fewer), int(discordant), 0.5)
+    else:
+        tail = special.betainc(discordant - fewer, fewer + 1, 0.5)
+    return min(1.0, 2.0 * float(tail))
 
 
 def newcombe_paired(
-    both: int, treated_only: int, control_only: int, neither: int, alpha: float = 0.05, limits: Limits = clopper_pearson
+    both: float,
+    treated_only: float,
+    control_only: float,
+    neither: float,
+    alpha: float = 0.05,
+    limits: Limits = clopper_pearson,
 ) -> tuple[float, float]:
     """Newcombe's square-and-add limits for a difference of paired shares, treated minus control.
 
@@ -104,7 +115,7 @@ def newcombe_paired(
     return difference - below, difference + above
 
 
-def _phi(both: int, treated_only: int, control_only: int, neither: int) -> float:
+def _phi(both: float, treated_only: float, control_only: float, neither: float) -> float:
     """Phi of a two by two table, pulled towards 0 when positive, as in method 10."""
     margins = (both + treated_only) * (control_only + neither) * (both + control_only) * (treated_only + neither)
     if margins == 0:

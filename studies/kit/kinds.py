@@ -15,6 +15,10 @@
 
 ``kind.promises(n)`` computes the last columns; the calibration tests hold each kind to its row and to an error of 2.5 %
 on either side, on the nulls that its ``estimate`` declares itself fit for.
+
+Seeds that share something drawn, such as a supervised start, are not independent. ``mean``, ``median``, ``time``,
+``rate`` and ``rate_difference`` take ``clusters``, one label a seed (``rank`` a pair of them); the first three then count
+clusters, the shares as many seeds as the clusters are worth. Without it every seed is a unit of its own.
 """
 
 from studies.kit.exact import Agreement, Identity, agreement, identity

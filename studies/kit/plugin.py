@@ -17,7 +17,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of studies."""
     group = parser.getgroup("studies", "studies (metastable)")
     group.addoption(
-        "--rung", choices=("sim", "minimodel", "fullscale"), default="sim", help="run studies at this rung (sim)"
+        "--rung",
+        choices=("sim", "minimodel", "fullscale"),
+        default="sim",
+        help="run what is claimed at this rung (sim); each has a report of its own",
     )
     group.addoption(
         "--seeds",
@@ -63,7 +66,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Register claims before other plugins select; skip other rungs and leave long claims out after."""
+    """Register claims before other plugins select; leave other rungs and long claims out after."""
     from studies.kit.session import SESSION
 
     session = config.stash[SESSION]
@@ -106,7 +109,7 @@ def study(request: pytest.FixtureRequest) -> "Study":
         seeds=session.seeds,
         store_dir=session.store_dir,
         executor=session.executor,
-        progress=session.progress,
+        progress=session.ticker(),
         start=session.start,
     )
     request.node.stash[STUDY] = made

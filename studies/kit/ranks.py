@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import optimize
 
+from studies.kit.clusters import members, reduced
 from studies.kit.estimate import Estimate, settled
 from studies.kit.intervals import auroc, auroc_interval
-from studies.kit.samples import FEWEST_SEEDS, DataError, cluster_means, values
+from studies.kit.samples import FEWEST_SEEDS, DataError, values
 
 __all__ = ["Rank", "rank"]
 
@@ -37,8 +38,8 @@ class Rank:
         if clusters is not None:
             if not isinstance(clusters, tuple) or len(clusters) != 2:
                 raise DataError("clusters takes a pair: labels of the positive scores, labels of the negative ones")
-            one = cluster_means("positive", one, clusters[0], fewest)
-            other = cluster_means("negative", other, clusters[1], fewest)
+            one = reduced(one, members("positive", len(one), clusters[0], fewest))
+            other = reduced(other, members("negative", len(other), clusters[1], fewest))
         m, n = len(one), len(other)
         counts = {"scores": f"{m} + {n}"}
         if np.ptp(np.concatenate([one, other])) == 0:

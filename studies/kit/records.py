@@ -61,13 +61,13 @@ class Record:
 
 def place(rung: str) -> dict[str, str]:
     """Return platform, instruction set and versions: what the bits of a run depend on."""
-    packages = ["numpy", "scipy"] + (["torch"] if rung != "sim" else [])
-    return {
+    found = {
         "platform": f"{platform.system()}-{platform.machine()}",
         "vectors": _vectors(),
         "python": ".".join(platform.python_version_tuple()[:2]),
-        **{package: _version(package) for package in packages},
+        **{package: _version(package) for package in ("numpy", "scipy")},
     }
+    return found if rung == "sim" else {**found, "torch": _version("torch"), "torch_vectors": _torch_vectors()}
 
 
 def _version(package: str) -> str:
@@ -84,6 +84,15 @@ def _vectors() -> str:
     except OSError:
         return ""
     return next((name for name in ("avx512f", "avx2", "asimd") if name in flags), "")
+
+
+def _torch_vectors() -> str:
+    """Vector instructions that torch chose its kernels for; it may choose others than numpy on the same processor."""
+    try:
+        import torch
+    except ImportError:
+        return "absent"
+    return str(torch.backends.cpu.get_cpu_capability())
 
 
 def load(folder: Path, claim: str, rung: str) -> Record | None:

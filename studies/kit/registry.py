@@ -39,6 +39,8 @@ class Registered:
     """Its pytest node."""
     left_out: bool = False
     """Whether it was selected but left out because it is long."""
+    elsewhere: bool = False
+    """Whether it was selected but left out because its study claims nothing at the session's rung."""
 
 
 def name_of(path: Path) -> str:

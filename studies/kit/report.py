@@ -1,7 +1,7 @@
-"""The report: one HTML file that carries everything it shows, a card for each claim.
+"""The report: one HTML file for each rung that carries everything it shows, a card for each claim.
 
 Everything a study or a rollout wrote is escaped; figures alone are embedded as they are, and a content policy in the
-page forbids scripts and the network in any case.
+page forbids scripts and the network in any case. The files of other rungs that lie beside it are linked.
 """
 
 import re
@@ -24,7 +24,10 @@ from studies.kit.words import VERDICTS, number, probability
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["Card", "Cell", "Row", "environment", "render", "write"]
+__all__ = ["PAGES", "Card", "Cell", "Row", "environment", "navigation", "render", "write"]
+
+PAGES = {"sim": "index.html", "minimodel": "minimodel.html", "fullscale": "fullscale.html"}
+"""The file of each rung in the report's folder."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +79,28 @@ class Row:
 
 
 def write(session: StudySession) -> Path:
-    """Write ``index.html`` into the session's report folder and return its path."""
-    path = session.report_dir / "index.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(cards(session), rows(session), session.rung, session.seeds.option), encoding="utf-8")
-    return path
+    """Write the page of the session's rung into its report folder and return its path; link the pages that are there."""
+    folder = session.report_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    page = render(cards(session), rows(session), session.rung, session.seeds.option)
+    (folder / PAGES[session.rung]).write_text(page, encoding="utf-8")
+    there = [rung for rung in RUNGS if (folder / PAGES[rung]).exists()]
+    for rung in there:
+        path = folder / PAGES[rung]
+        # The first <nav> is the page's own: it stands above all that a study wrote.
+        linked = re.sub(r"<nav>.*?</nav>", navigation(rung, there), path.read_text(encoding="utf-8"), count=1)
+        path.write_text(linked, encoding="utf-8")
+    return folder / PAGES[session.rung]
+
+
+def navigation(rung: str, there: Sequence[str]) -> str:
+    """Return the links from the page of a rung to those of the rungs that have one."""
+    links = (f"<b>{name}</b>" if name == rung else f'<a href="{PAGES[name]}">{name}</a>' for name in there)
+    return f"<nav>rung {' · '.join(links)}</nav>"
 
 
 def render(cards: Sequence[Card], rows: Sequence[Row], rung: str, seeds: str = "") -> str:
-    """Return the report as HTML."""
+    """Return the report as HTML, without links to other rungs."""
     counts = {verdict: sum(card.finding.verdict == verdict for card in cards) for verdict in VERDICTS}
     headline = next(
         ((card, shown) for card in cards for shown in card.exhibits if shown.headline and shown.sort == "figure"), None
@@ -92,7 +108,16 @@ def render(cards: Sequence[Card], rows: Sequence[Row], rung: str, seeds: str = "
     return (
         environment()
         .get_template("report.html.j2")
-        .render(cards=cards, rows=rows, rungs=RUNGS, rung=rung, seeds=seeds, counts=counts, headline=headline)
+        .render(
+            cards=cards,
+            rows=rows,
+            rungs=RUNGS,
+            rung=rung,
+            navigation=navigation(rung, [rung]),
+            seeds=seeds,
+            counts=counts,
+            headline=headline,
+        )
     )
 
 
@@ -186,14 +211,14 @@ def fresh_words(entry: Record | None, expect: str | None) -> str:
 
 
 def rows(session: StudySession) -> list[Row]:
-    """Return a row for each claim of the registered family and of this session."""
+    """Return a row for each claim that is made at this rung, of the registered family and of this session."""
     now = {found.claim: found for found in session.findings}
     with_card = set(now) | {item.claim for item in session.registered.values() if item.left_out}
     made = []
     for folder in session.folders():
         family = declared(folder)
         family.update({item.claim: item.rungs for item in session.registered.values() if item.folder == str(folder)})
-        for claim, rungs in sorted(family.items()):
+        for claim, rungs in sorted((claim, rungs) for claim, rungs in family.items() if session.rung in rungs):
             entries = {rung: load(folder / "records", claim, rung) for rung in rungs}
             cells = tuple(_cell(rung, rungs, now.get(claim), entries.get(rung)) for rung in RUNGS)
             recorded = next((entry.finding.says for entry in entries.values() if entry and entry.finding), "")

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 __all__ = [
     "FEWEST_SEEDS",
     "DataError",
-    "cluster_means",
     "not_binary",
     "one_a_seed",
     "outcomes",
@@ -101,14 +100,3 @@ def paired(
         same_length("treated", one, "control", other)
         return one, other
     raise DataError(f"{kind} takes differences=, or treated= and control= of the same seeds")
-
-
-def cluster_means(name: str, array: NDArray[np.float64], clusters: Any, fewest: int) -> NDArray[np.float64]:
-    """Return the mean of each cluster, in order of first appearance  # [clusters]."""
-    labels = np.asarray(clusters)
-    if labels.shape != array.shape:
-        raise DataError(f"clusters has shape {labels.shape} and {name} has {array.shape}: give one label an entry")
-    kept = list(dict.fromkeys(labels.tolist()))
-    if len(kept) < fewest:
-        raise DataError(f"{name} comes from {len(kept)} clusters; the interval needs {fewest} or more independent ones")
-    return np.array([array[labels == label].mean() for label in kept])

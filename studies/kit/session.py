@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from studies.kit import exhibits, registry
-from studies.kit.claims import RUNGS
+from studies.kit.claims import Claim
 from studies.kit.exhibits import Exhibit
 from studies.kit.family import declared, q_values
 from studies.kit.finding import Finding
@@ -22,6 +22,7 @@ from studies.kit.seeds import parse
 if TYPE_CHECKING:
     from studies.kit.executors import Processes
     from studies.kit.fixture import Study
+    from studies.kit.ticker import Ticker
 
 __all__ = ["EXHIBITS", "FINDING", "SESSION", "STUDY", "StudySession", "conclude", "git_commit"]
 
@@ -58,6 +59,7 @@ class StudySession:
         self.report_dir = self.start / config.getoption("report")
         self.store_dir = self.start / config.getoption("store")
         self.registered: dict[str, Registered] = {}
+        self.kept = 0  # items that are to run in this process
         self.findings: list[Finding] = []
         self.exhibits: list[Exhibit] = []
         self._executor: Processes | None = None
@@ -85,25 +87,27 @@ class StudySession:
                 item.extra_keyword_matches.add(claim.id)
 
     def select(self, items: list[pytest.Item]) -> None:
-        """Skip studies of other rungs; leave long ones out unless ``--all``."""
+        """Leave studies of other rungs out, and long ones unless ``--all``."""
         kept, left_out = [], []
         for item in items:
             claims = claims_of(item)
-            rungs = [rung for rung in RUNGS if any(rung in claim.rungs for claim in claims)]
-            if claims and self.rung not in rungs:
-                reason = f"claimed at {', '.join(rungs)}, not at {self.rung}: --rung {rungs[0]}"
-                item.add_marker(pytest.mark.skip(reason=reason))
-            long = [claim for claim in claims if self.rung in claim.rungs and claim.is_long(self.rung)]
-            if long and not self.all:
+            here = [claim for claim in claims if self.rung in claim.rungs]
+            if claims and not here:
                 left_out.append(item)
-                for claim in claims:
-                    if self.rung in claim.rungs:
-                        self.registered[claim.id] = replace(self.registered[claim.id], left_out=True)
+                self._mark(claims, elsewhere=True)
+            elif any(claim.is_long(self.rung) for claim in here) and not self.all:
+                left_out.append(item)
+                self._mark(here, left_out=True)
             else:
                 kept.append(item)
+        self.kept = len(kept)
         if left_out:
             self.config.hook.pytest_deselected(items=left_out)
             items[:] = kept
+
+    def _mark(self, claims: Iterable[Claim], *, left_out: bool = False, elsewhere: bool = False) -> None:
+        for claim in claims:
+            self.registered[claim.id] = replace(self.registered[claim.id], left_out=left_out, elsewhere=elsewhere)
 
     def share(self) -> None:
         """Hand the registry to the controlling process, where this is a worker of xdist."""
@@ -131,18 +135,13 @@ class StudySession:
             self._executor = processes(cpus if asked is None else asked)
         return self._executor
 
-    def progress(self, label: str, done: int, total: int) -> None:
-        """Show how far a sweep is, on a terminal; rewritten in place."""
+    def ticker(self) -> "Ticker | None":
+        """What shows a study how far its sweeps are; ``None`` where nothing can, as inside a worker of xdist."""
+        from studies.kit.ticker import Ticker
+
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         capture = self.config.pluginmanager.get_plugin("capturemanager")
-        if self.worker or reporter is None or capture is None or not reporter.isatty:
-            return
-        text = f"{label}: {done} of {total} runs"
-        if done == total:  # give the line back to pytest, which had written the file's name there
-            path = reporter.currentfspath
-            text = f"{os.path.relpath(path, self.start)} " if isinstance(path, Path) else ""
-        with capture.global_and_fixture_disabled():
-            reporter.rewrite(text[: reporter._screen_width - 1], erase=True)
+        return None if self.worker or reporter is None or capture is None else Ticker(reporter, capture)
 
     def close(self) -> None:
         """Stop the processes of sweeps."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from studies.kit import samples
+from studies.kit.clusters import clustered, effective, members
 from studies.kit.estimate import Estimate, settled
 from studies.kit.intervals import clopper_pearson, mcnemar, newcombe_paired, trend_permutation
 from studies.kit.samples import DataError, same_length
@@ -29,21 +30,29 @@ class Rate:
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     sentence: ClassVar[str] = "share of seeds, exact (Clopper-Pearson) limits"
 
-    def estimate(self, outcomes: Any) -> Estimate:
-        """Return count / n. Fit for any share."""
+    def estimate(self, outcomes: Any, clusters: Any = None) -> Estimate:
+        """Return count / n. Fit for any share.
+
+        With ``clusters`` (one label a seed) the limits are those of as many independent seeds as the clusters are worth
+        (``clusters.effective``): one a cluster where no cluster disagrees. A tail then reaches .026 at 16 clusters of 2
+        and .034 at 16 of 3.
+        """
         happened = samples.outcomes("outcomes", outcomes)
         count, n = int(happened.sum()), len(happened)
 
         def regrown(units: int, alpha: float) -> tuple[float, float]:
             return clopper_pearson(units if count == n else count / n * units, units, alpha)
 
+        detail = {"count": f"{count}/{n}"}
+        if clusters is not None:
+            of = members("outcomes", n, clusters)
+            units = effective(of, happened.astype(np.float64))
+            found = Estimate(
+                count / n, units, lambda alpha: regrown(units, alpha), "Clopper-Pearson", detail, regrown=regrown
+            )
+            return clustered(found, of, "effective seeds")
         return Estimate(
-            count / n,
-            n,
-            lambda alpha: clopper_pearson(count, n, alpha),
-            "Clopper-Pearson",
-            {"count": f"{count}/{n}"},
-            regrown=regrown,
+            count / n, n, lambda alpha: clopper_pearson(count, n, alpha), "Clopper-Pearson", detail, regrown=regrown
         )
 
     def promises(self, n: int) -> float:
@@ -61,17 +70,21 @@ class RateDifference:
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     sentence: ClassVar[str] = "difference of two shares paired by seed, Newcombe's interval with exact limits"
 
-    def estimate(self, treated: Any, control: Any) -> Estimate:
+    def estimate(self, treated: Any, control: Any, clusters: Any = None) -> Estimate:
         """Return share(treated) - share(control).
 
         Fit for a boundary of 0 at any shares, and for other boundaries where the arms are independent given the seed.
-        Where they are not, a tail can reach .06.
+        Where they are not, a tail can reach .06. With ``clusters`` (one label a seed) the pairs count for as many
+        independent ones as the clusters are worth by either arm and by the difference, whichever is worth least.
         """
         one, other = samples.outcomes("treated", treated), samples.outcomes("control", control)
         same_length("treated", one, "control", other)
+        of = None if clusters is None else members("treated", len(one), clusters)
         if (one == other).all():
             return settled(0.0, NO_DIFFERENCE, len(one), _PAIRED, count=_counts(one, other))
-        return _difference(one, other)
+        if of is None:
+            return _difference(one, other)
+        return clustered(_difference(one, other, of), of, "effective seeds")
 
     def promises(self, n: int) -> float:
         """Share of treated seeds, with control at 0, at which the difference is settled as above 0 with power .8."""
@@ -109,7 +122,9 @@ class Trend:
         return RateDifference().promises(n)
 
 
-def paired_interval(both: int, treated_only: int, control_only: int, neither: int, alpha: float) -> tuple[float, float]:
+def paired_interval(
+    both: float, treated_only: float, control_only: float, neither: float, alpha: float
+) -> tuple[float, float]:
     """Newcombe's interval with exact limits, reaching to 0 unless the exact McNemar test excludes 0 too."""
     low, high = newcombe_paired(both, treated_only, control_only, neither, alpha)
     if mcnemar(treated_only, control_only) > alpha:
@@ -122,17 +137,23 @@ def binomial_share(n: int, needed: int, power: float = 0.8) -> float:
     return float(special.betaincinv(needed, n - needed + 1, power))
 
 
-def _difference(treated: NDArray[np.bool_], control: NDArray[np.bool_]) -> Estimate:
-    cells = (
+def _difference(treated: NDArray[np.bool_], control: NDArray[np.bool_], of: NDArray[np.intp] | None = None) -> Estimate:
+    n = units = len(treated)
+    counts = (
         int((treated & control).sum()),
         int((treated & ~control).sum()),
         int((~treated & control).sum()),
         int((~treated & ~control).sum()),
     )
+    cells: tuple[float, float, float, float] = counts
+    if of is not None:
+        one, other = treated.astype(np.float64), control.astype(np.float64)
+        units = effective(of, one, other, one - other)
+        cells = (counts[0] / n * units, counts[1] / n * units, counts[2] / n * units, counts[3] / n * units)
     p = mcnemar(cells[1], cells[2])
     return Estimate(
-        (cells[1] - cells[2]) / len(treated),
-        len(treated),
+        (counts[1] - counts[2]) / n,
+        units,
         lambda alpha: paired_interval(*cells, alpha),
         _PAIRED,
         {"count": _counts(treated, control), "McNemar p": probability(p)},
@@ -144,12 +165,12 @@ def _counts(treated: NDArray[np.bool_], control: NDArray[np.bool_]) -> str:
 
 
 def rate() -> Rate:
-    """A claim about a share of seeds. Data: ``outcomes=`` bool [n]."""
+    """A claim about a share of seeds. Data: ``outcomes=`` bool [n]; optional ``clusters=`` [n]."""
     return Rate()
 
 
 def rate_difference() -> RateDifference:
-    """A claim about two arms on the same seeds. Data: ``treated=``, ``control=`` bool [n]."""
+    """A claim about two arms on the same seeds. Data: ``treated=``, ``control=`` bool [n]; optional ``clusters=`` [n]."""
     return RateDifference()
 
 

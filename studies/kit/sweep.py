@@ -1,6 +1,8 @@
 """Sweeps: every point of a study on every seed, through the store, in blocks of seeds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from importlib import import_module
 from typing import Any
 
 from sim.records.config import to_dict
@@ -8,14 +10,14 @@ from sim.records.fingerprint import code_fingerprint
 from sim.records.run import RunRecord, Runs, run_key
 from sim.records.store import Store
 from studies.kit.executors import Executor, Run, SweepError, Task, inline
+from studies.kit.progress import Show, carry_out
 
 __all__ = ["BLOCK", "sweep"]
 
-BLOCK = 32
-"""Seeds trained together; the loop is vectorised over them, and one seed's bits do not depend on its company."""
-
-Progress = Callable[[str, int, int], None]
-"""``progress(label, done, total)``, in runs."""
+BLOCK = {"sim": 32, "minimodel": 1, "fullscale": 1}
+"""Seeds trained together. In the simulator one seed's bits do not depend on its company and a loop over many costs little
+more than over one; above it a run takes a minute or more and is stored as soon as it is done."""
+_TRAINERS = {"sim": "sim.learning.loop", "minimodel": "minimodel.agent.train"}
 
 
 def sweep(
@@ -27,13 +29,14 @@ def sweep(
     executor: Executor = inline,
     study: str,
     rung: str = "sim",
-    block: int = BLOCK,
-    progress: Progress | None = None,
+    block: int | None = None,
+    progress: Show | None = None,
 ) -> dict[str, Runs]:
     """Return the runs of every point, by label, seeds in the order asked for.
 
-    ``run(config, seeds, study=study)`` trains a block of seeds and returns ``Runs``; by default that is
-    ``sim.learning.loop.train``. Runs the store already holds, made by this code, are not made again. Each block is
+    ``run(config, seeds, study=study)`` trains a block of seeds and returns ``Runs``; by default that is ``train`` of
+    ``sim.learning.loop``, or at the second rung of ``minimodel.agent.train``. Where it takes ``progress=`` too, what it
+    says of its steps is shown. Runs the store already holds, made by this code, are not made again. Each block is
     stored as soon as it is done, so a sweep that is stopped resumes. Blocks and processes change nothing in the bits.
 
     Raises
@@ -41,39 +44,46 @@ def sweep(
     SweepError
         When a run fails or comes back as another than asked for, naming its point and seeds.
     ValueError
-        For no points, no seeds, a repeated seed, or a block of less than one.
+        For no points, no seeds, a repeated seed, a block of less than one, or a rung without a loop of its own and no
+        ``run``.
     """
     wanted = tuple(int(seed) for seed in seeds)
     if not points:
         raise ValueError("a sweep of no points: give {label: config}")
     if not wanted or len(set(wanted)) != len(wanted):
         raise ValueError(f"seeds {wanted}: a sweep takes one or more, each once")
-    if block < 1:
+    size = BLOCK[rung] if block is None else block
+    if size < 1:
         raise ValueError(f"block={block}: it takes 1 or more seeds")
-    if run is None:
-        from sim.learning.loop import train  # only here: a study may bring its own
-
-        run = train
+    run = run or _trainer(rung)
     fingerprint = code_fingerprint(rung)
     keys = {
         label: {seed: run_key(to_dict(config), study, seed, rung, fingerprint) for seed in wanted}
         for label, config in points.items()
     }
     found: dict[str, RunRecord] = dict(_stored(store, keys.values()))
-    tasks = list(_tasks(points, keys, found, study, block))
+    tasks = list(_tasks(points, keys, found, study, size))
     total = len({key for by_seed in keys.values() for key in by_seed.values()})
-    made = _carry_out(run, tasks, executor, len(found), total, progress)
-    for task, records in made:
-        for record in records:
-            if record.key != keys[task.label].get(record.seed):
-                raise SweepError(_stranger(task, record, study, rung, fingerprint))
-            found[record.key] = record
-            if store is not None:
-                store.save(record)
+    with closing(carry_out(run, tasks, executor, progress, len(found), total)) as made:
+        for task, runs in made:
+            for record in runs.records():
+                if record.key != keys[task.label].get(record.seed):
+                    raise SweepError(_stranger(task, record, study, rung, fingerprint))
+                found[record.key] = record
+                if store is not None:
+                    store.save(record)
     return {
         label: Runs.from_records([found[keys[label][seed]] for seed in wanted], config)
         for label, config in points.items()
     }
+
+
+def _trainer(rung: str) -> Run:
+    """Return the loop of a rung. It is loaded only here: a study may bring its own."""
+    if rung not in _TRAINERS:
+        raise ValueError(f"rung {rung!r} has no training loop of its own: pass run=")
+    train: Run = import_module(_TRAINERS[rung]).train
+    return train
 
 
 def _stranger(task: Task, record: RunRecord, study: str, rung: str, fingerprint: str) -> str:
@@ -108,20 +118,3 @@ def _tasks(
         begun.update(keys[label][seed] for seed in missing)
         for start in range(0, len(missing), block):
             yield Task(label, config, tuple(missing[start : start + block]), study)
-
-
-def _carry_out(
-    run: Run,
-    tasks: Sequence[Task],
-    executor: Executor,
-    done: int,
-    total: int,
-    progress: Progress | None,
-) -> Iterator[tuple[Task, list[RunRecord]]]:
-    if progress is not None and tasks:
-        progress(tasks[0].label, done, total)
-    for task, runs in zip(tasks, executor(run, tasks), strict=True):
-        yield task, runs.records()
-        done += len(task.seeds)
-        if progress is not None:
-            progress(task.label, done, total)

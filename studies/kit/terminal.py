@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from studies.kit.claims import RUNGS
 from studies.kit.finding import Finding
 from studies.kit.ladder import Rung, climb
 from studies.kit.records import load
@@ -38,7 +39,12 @@ def summarise(reporter: Any, config: pytest.Config) -> None:
     reports = [report for category in list(reporter.stats.values()) for report in list(category)]
     findings = session.finish(reports)
     shown = [(item, _recorded(item, session.rung)) for item in session.registered.values() if item.left_out]
+    if reporter.hasopt("skipped"):
+        for text in elsewhere(session):
+            reporter.write_line(text)
     if not findings and not shown:
+        if not session.kept and not any(hasattr(report, "when") for report in reports):
+            _nothing(reporter, session)
         return
     reporter.section(f"findings, rung {session.rung}", sep="=")
     for found in findings:
@@ -62,6 +68,30 @@ def summarise(reporter: Any, config: pytest.Config) -> None:
         reporter.write_line(counts(findings))
         with_card = len(findings) + sum(found is not None for _, found in shown)
         reporter.write_line(f"report: {_short(path, session.start)}{_part(with_card, len(session.family()))}")
+
+
+def elsewhere(session: StudySession) -> list[str]:
+    """Return a line for each study that was left out because it claims nothing at this rung."""
+    rungs: dict[str, set[str]] = {}
+    for item in session.registered.values():
+        if item.elsewhere:
+            rungs.setdefault(item.nodeid, set()).update(item.rungs)
+    return [
+        f"{node}: claimed at {', '.join(made)}, not at {session.rung}: --rung {made[0]}"
+        for node, made in ((node, [rung for rung in RUNGS if rung in found]) for node, found in rungs.items())
+    ]
+
+
+def _nothing(reporter: Any, session: StudySession) -> None:
+    """Say that all that was selected is claimed at other rungs, which is no error."""
+    items = [item for item in session.registered.values() if item.elsewhere]
+    if not items:
+        return
+    made = [rung for rung in RUNGS if any(rung in item.rungs for item in items)]
+    claims = "the only claim here is" if len(items) == 1 else f"the {len(items)} claims here are"
+    reporter.write_line(f"nothing to run at {session.rung}: {claims} made at {', '.join(made)} (--rung {made[0]})")
+    if reporter._session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        reporter._session.exitstatus = pytest.ExitCode.OK
 
 
 def counts(findings: Sequence[Finding]) -> str:

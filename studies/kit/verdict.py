@@ -79,8 +79,10 @@ def smallest_alpha(interval: Callable[[float], tuple[float, float]], region: Reg
 
 def _more(estimate: Estimate, region: Region, low: float, high: float, alpha: float) -> int | None:
     if estimate.regrown is None:
-        return more_seeds(estimate, region, low, high)
-    return more_units(estimate.regrown, estimate.n, region, alpha)
+        more = more_seeds(estimate, region, low, high)
+    else:
+        more = more_units(estimate.regrown, estimate.n, region, alpha)
+    return None if more is None else math.ceil(more * estimate.seeds_a_unit)
 
 
 def more_units(
@@ -108,7 +110,7 @@ def more_units(
 
 
 def more_seeds(estimate: Estimate, region: Region, low: float, high: float) -> int | None:
-    """Return how many more seeds would settle the claim if effect and spread stay as measured.
+    """Return how many more units would settle the claim if effect and spread stay as measured.
 
     An interval end at distance h from the effect moves as h sqrt(n / n'). It must come within the distance d from the
     effect to the boundary it straddles, so n' = n (h / d)**2; the largest over the boundaries counts. ``None`` when

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 
-from sim.mdp.latency import Constant, Exponential, LogNormal
+from sim.mdp.latency import Constant, Exponential, LogNormal, quantiles_s
 
 LAWS = st.one_of(
     st.builds(Constant, st.floats(0, 100)),
@@ -47,6 +47,14 @@ def test_quantiles_rise_and_are_not_negative(law, u, v):
 def test_quantiles_are_those_of_scipy(scale, sigma, u):
     assert Exponential(scale).quantile_s(u) == pytest.approx(stats.expon(scale=scale).ppf(u))
     assert LogNormal(scale, sigma).quantile_s(u) == pytest.approx(stats.lognorm(sigma, scale=scale).ppf(u))
+
+
+@given(LAWS, st.lists(st.floats(0, 1 - 2.0**-24), min_size=1, max_size=5))
+def test_many_quantiles_are_those_asked_for_one_by_one(law, u):
+    found = quantiles_s(law, np.array(u, np.float32))
+    expected = [law.quantile_s(float(x)) for x in np.array(u, np.float32)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert quantiles_s(law, [[0.25], [0.75]]).shape == (2, 1)
 
 
 @pytest.mark.parametrize("law", [Constant(1.0), Exponential(1.0), LogNormal(1.0, 0.5)])

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.mdp.building import places
 from sim.mdp.exact import expected_return, occupancy, policy_gradient
 from sim.mdp.policy import free_logits, tables
 from sim.mdp.worlds import PRESETS, ReadMore, Verify, World, beta_quadrature, read_more_world, seed_a, verify_world
@@ -115,6 +116,15 @@ def test_presets_stand(name):
         world.graph().compiled(), tables(world.graph().compiled(), np.zeros(len(world.graph().compiled().free_names)))
     )
     assert 0.1 < J < 0.9
+
+
+@settings(max_examples=20)
+@given(worlds(ANY))
+def test_places_stand_in_the_order_of_the_states(world):
+    graph, found = world.graph(), places(world)
+    assert [p.at for p in found] == [s.name.split()[0] for s in graph.states]
+    assert ["hit" in s.name.split() for s in graph.states] == [p.hit and p.at != "start" for p in found]
+    assert ["checked" in s.name for s in graph.states] == [p.checked for p in found]
 
 
 @settings(max_examples=40)

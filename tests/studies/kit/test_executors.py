@@ -18,8 +18,17 @@ def double(config, seeds, *, study):
         raise ValueError("no such world")
     if config == "die":
         os._exit(9)
+    if isinstance(config, str) and os.sep in config:
+        while not os.path.exists(config):
+            time.sleep(.02)
     time.sleep(config if isinstance(config, float) else 0)
     return config, [2 * seed for seed in seeds], study, os.getpid()
+
+def stepping(config, seeds, *, study, progress):
+    for step in range(1, 5):
+        progress(step, 4)
+        time.sleep(config)
+    return double(0.0, seeds, study=study)
 """
 
 
@@ -38,20 +47,59 @@ def tasks(*configs):
     return [Task(str(config), config, (index, index + 1), "s") for index, config in enumerate(configs)]
 
 
-def test_results_come_in_the_order_of_the_tasks(toy):
+def test_results_come_with_their_numbers_as_they_are_done(toy, tmp_path):
+    gate, results = tmp_path / "gate", {}
     with processes(2) as executor:
-        # The first takes longest; its result still comes first.
-        results = list(executor(toy.double, tasks(0.5, 0.0, 0.1)))
-        again = list(executor(toy.double, tasks(0.0, 0.0)))
-    assert [result[:3] for result in results] == [(0.5, [0, 2], "s"), (0.0, [2, 4], "s"), (0.1, [4, 6], "s")]
-    assert [result[:3] for result in results] == [result[:3] for result in inline(toy.double, tasks(0.5, 0.0, 0.1))]
-    assert os.getpid() not in {result[3] for result in results}
-    assert {result[3] for result in again} <= {result[3] for result in results}  # the workers are kept
+        for number, result in executor(toy.double, tasks(str(gate), 0.0, 0.1)):
+            results[number] = result
+            if len(results) == 2:
+                gate.touch()  # the first task waits for this, and holds no other back
+        again = dict(executor(toy.double, tasks(0.0, 0.0)))
+    assert list(results) == [1, 2, 0]
+    assert [results[n][1:3] for n in range(3)] == [([0, 2], "s"), ([2, 4], "s"), ([4, 6], "s")]
+    assert [result[1] for _, result in inline(toy.double, tasks(0.5, 0.0, 0.1))] == [[0, 2], [2, 4], [4, 6]]
+    assert os.getpid() not in {result[3] for result in results.values()}
+    assert {result[3] for result in again.values()} <= {result[3] for result in results.values()}  # workers are kept
 
 
 @pytest.mark.parametrize("executor", [inline, processes(1)])
 def test_a_single_process_is_this_one(toy, executor):
-    assert next(iter(executor(toy.double, tasks("a"))))[3] == os.getpid()
+    number, result = next(iter(executor(toy.double, tasks("a"))))
+    assert (number, result[3]) == (0, os.getpid())
+
+
+def test_a_run_says_how_far_it_is(toy):
+    seen = []
+    assert len(list(inline(toy.stepping, tasks(0.0, 0.0), lambda *line: seen.append(line)))) == 2
+    steps = [(0, 0), (1, 4), (2, 4), (3, 4), (4, 4)]
+    assert seen == [(number, *at) for number in (0, 1) for at in steps]
+    seen.clear()
+    list(inline(toy.double, tasks("a", "b"), lambda *line: seen.append(line)))
+    assert seen == [(0, 0, 0), (1, 0, 0)]  # a run that does not take progress= is at work and no more is known
+
+
+def test_workers_say_how_far_they_are(toy):
+    seen = []
+    with processes(2) as executor:
+        list(executor(toy.double, tasks(0.0, 0.0, 0.0), lambda *line: seen.append(line)))
+        seen.clear()
+        results = dict(executor(toy.stepping, tasks(0.6, 0.6), lambda *line: seen.append(line)))
+    assert sorted(results) == [0, 1]
+    # What stood there from the sweep before is not taken for this one.
+    assert {steps for _, step, steps in seen if step} == {4}
+    for number in (0, 1):
+        mine = [step for which, step, _ in seen if which == number]
+        assert mine == sorted(mine)
+        assert len(set(mine)) >= 3
+    assert {number for number, _, _ in seen} == {0, 1}
+
+
+def test_what_came_out_well_is_given_before_another_task_fails(toy):
+    kept = []
+    with pytest.raises(SweepError, match="point 'bad'"):  # noqa: PT012
+        for number, _ in processes(2)(toy.double, tasks(0.0, 2.0, "bad")):
+            kept.append(number)
+    assert 0 in kept
 
 
 def test_an_error_names_the_point_and_the_seeds(toy):
@@ -68,7 +116,7 @@ def test_a_process_that_dies_is_named(toy):
 def test_a_consumer_that_stops_leaves_no_process_behind(toy):
     executor = processes(2)
     stream = executor(toy.double, tasks(0.0, 5.0, 5.0, 5.0))
-    worker = next(stream)[3]
+    worker = next(stream)[1][3]
     started = time.monotonic()
     stream.close()
     assert time.monotonic() - started < 4
@@ -83,7 +131,7 @@ def test_an_interrupt_stops_the_workers_and_is_quiet(tmp_path):
     if __name__ == "__main__":
         try:
             for result in processes(2)(toy_runs.double, [Task("p", d, (0,), "s") for d in (0.0, 60.0, 60.0)]):
-                print(result[3], flush=True)
+                print(result[1][3], flush=True)
         except KeyboardInterrupt:
             sys.exit(130)
     """

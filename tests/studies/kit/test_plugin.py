@@ -183,7 +183,7 @@ def test_a_control_may_be_of_another_kind(project):
     [
         ("pass", "ended without concluding this claim"),
         ('study.conclude("it-flip", outcomes=np.ones(8, bool))', "did you mean 'it-flips'"),
-        ('study.conclude("it-flips", values=np.ones(8))', "it-flips: rate takes outcomes=, not values="),
+        ('study.conclude("it-flips", values=np.ones(8))', "it-flips: rate takes outcomes=, clusters=, not values="),
         ('study.conclude("it-flips")', "rate needs outcomes="),
         ('study.conclude("it-flips", outcomes=np.ones(3, bool))', "it-flips: outcomes has 3 entries"),
         ('study.conclude("it-flips", outcomes=np.ones(50, bool))', "has 50 entries for 8 seeds; pass one a seed"),

@@ -113,7 +113,15 @@ def test_a_damaged_record_says_which_file_and_what_to_do(tmp_path, finding, dama
 
 def test_place_names_what_the_bits_depend_on():
     assert {"platform", "vectors", "python", "numpy", "scipy"} == set(place("sim"))
-    assert "torch" in place("minimodel")
+
+
+def test_place_above_the_first_rung_names_torch_and_what_it_chose(monkeypatch):
+    torch = pytest.importorskip("torch")
+    found = place("minimodel")
+    assert found["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert found["torch_vectors"] == torch.backends.cpu.get_cpu_capability()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "NO AVX")
+    assert place("minimodel") == {**found, "torch_vectors": "NO AVX"}
 
 
 def test_held_counts_only_the_verdict_on_record():

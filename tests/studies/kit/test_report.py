@@ -11,7 +11,7 @@ from studies.kit import ControlFinding, figures
 from studies.kit.exhibits import Exhibit, dump, load
 from studies.kit.gauge import gauge, ticks
 from studies.kit.records import Fresh, Record
-from studies.kit.report import Card, Cell, Row, environment, fresh_words, render, rule
+from studies.kit.report import Card, Cell, Row, environment, fresh_words, navigation, render, rule
 
 
 def card(finding, *exhibits, **changes):
@@ -158,6 +158,18 @@ def test_the_overview_tells_run_recorded_not_run_and_not_claimed_apart():
     assert re.search(r'chip refuted muted">refuted</span> <span class="faint">n=8, on record</span>', text)
     assert "not run" in text
     assert 'href="#a"' not in text
+
+
+def test_a_page_names_its_rung_and_links_to_those_that_are_there():
+    assert "<nav>rung <b>sim</b></nav>" in page()
+    assert navigation("minimodel", ["sim", "minimodel"]) == (
+        '<nav>rung <a href="index.html">sim</a> · <b>minimodel</b></nav>'
+    )
+
+
+def test_a_card_says_how_many_clusters_the_units_are(finding):
+    text = page(card(finding(n=4, seeds=8, detail=(("clusters", "8 seeds in 4"),))))
+    assert "4 · seeds 0..7 (8 seeds in 4 clusters)" in text
 
 
 def test_fresh_words():

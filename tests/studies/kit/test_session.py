@@ -161,12 +161,60 @@ def test_a_new_claim_is_not_recorded_and_the_exit_status_says_so(project):
 # Rungs --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_study_of_another_rung_is_skipped_with_the_reason(project, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    project.write(flips=project.flips(8))
-    result = project.run("--rung", "minimodel", "-rs")
-    result.stdout.fnmatch_lines(["*claimed at sim, not at minimodel: --rung sim*", "*1 skipped*"])
+AT_BOTH = """
+@claim("both", says="It flips.", kind=rate(), region=above(.3), rungs=("sim", "minimodel"), expect="supported")
+def study_both(study):
+    study.conclude("both", outcomes=np.ones(8, bool))
+"""
+
+
+@pytest.fixture
+def _torch():
+    """Loaded here, as it cannot be imported twice and an inner session forgets what it imported."""
+    pytest.importorskip("torch")
+
+
+@pytest.mark.usefixtures("_torch")
+def test_studies_of_another_rung_are_left_out_quietly(project):
+    project.write(flips=project.flips(8), seeded=project.seeded(9), both=AT_BOTH)
+    result = project.run("--rung", "minimodel", "-q")
+    result.stdout.fnmatch_lines(["S *100%*", "S  both*", "2 deselected, 1 supported in*"])
     assert result.ret == 0
+    assert "claimed at" not in result.stdout.str()
+    said = [line for line in project.output("--rung", "minimodel", "-rs").splitlines() if "claimed at" in line]
+    assert sorted(said) == [
+        "study_flips.py::study_flips: claimed at sim, not at minimodel: --rung sim",
+        "study_seeded.py::study_seeded: claimed at sim, not at minimodel: --rung sim",
+    ]
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_folder_without_a_claim_at_the_rung_says_so_in_a_line(project):
+    project.write(flips=project.flips(8), seeded=project.seeded(9))
+    result = project.run("--rung", "minimodel", "-q")
+    result.stdout.fnmatch_lines(["nothing to run at minimodel: the 2 claims here are made at sim (--rung sim)"])
+    assert result.ret == 0
+    assert not (project.folder / "runs/report").exists()
+    result = project.run("--rung", "minimodel", "-q", "-k", "it-flips")
+    result.stdout.fnmatch_lines(["nothing to run at minimodel: the only claim here is made at sim (--rung sim)"])
+    assert project.run("-q", "-k", "no-such-claim").ret == 5  # that nothing has this name is another matter
+    project.write(both=AT_BOTH)
+    assert "nothing to run" not in project.output("--rung", "minimodel", "--collect-only")
+    assert "nothing to run" not in project.output("--rung", "minimodel")
+
+
+@pytest.mark.usefixtures("_torch")
+def test_each_rung_has_a_report_and_they_are_linked(project):
+    project.write(flips=project.flips(8), both=AT_BOTH)
+    folder = project.folder / "runs/report"
+    project.run("--rung", "minimodel").stdout.fnmatch_lines(["report: runs/report/minimodel.html"])
+    assert "<nav>rung <b>minimodel</b></nav>" in (folder / "minimodel.html").read_text()
+    project.run().stdout.fnmatch_lines(["report: runs/report/index.html"])
+    first, second = ((folder / name).read_text() for name in ("index.html", "minimodel.html"))
+    assert '<nav>rung <b>sim</b> · <a href="minimodel.html">minimodel</a></nav>' in first
+    assert '<nav>rung <a href="index.html">sim</a> · <b>minimodel</b></nav>' in second
+    assert "it-flips" in first
+    assert "it-flips" not in second  # the table holds what is claimed at the page's rung
 
 
 def test_a_rung_that_is_not_installed_says_what_to_install(project, monkeypatch):

@@ -1,4 +1,5 @@
 import sys
+import types
 from dataclasses import replace
 
 import numpy as np
@@ -105,8 +106,46 @@ def test_one_config_under_two_labels_is_run_once():
 def test_progress_counts_runs(tmp_path):
     seen, store = [], Store(tmp_path)
     sweep(train, {"low": POINTS["low"]}, range(2), study="s", store=store)
-    sweep(train, POINTS, range(4), study="s", store=store, block=2, progress=lambda *line: seen.append(line))
-    assert seen == [("low", 2, 8), ("low", 4, 8), ("high", 6, 8), ("high", 8, 8)]
+    sweep(train, POINTS, range(4), study="s", store=store, block=2, progress=seen.append)
+    assert seen.pop() is None
+    assert list(dict.fromkeys((status.point, status.done, status.total) for status in seen)) == [
+        ("low", 2, 8),
+        ("low", 4, 8),
+        ("high", 4, 8),
+        ("high", 6, 8),
+        ("high", 8, 8),
+    ]
+    sweep(train, POINTS, range(4), study="s", store=store, progress=seen.append)
+    assert seen[-1].done == 8  # all is in the store: nothing more was shown
+
+
+def test_a_run_that_takes_progress_is_given_it():
+    def steps(config, seeds, *, study, progress):
+        progress(3, 4)
+        return train(config, seeds, study=study)
+
+    seen = []
+    found = sweep(steps, {"low": POINTS["low"]}, [5], study="s", block=1, progress=seen.append)
+    assert [(status.point, status.step, status.steps) for status in seen[:-1]] == [
+        ("low, seed 5", 0, 0),
+        ("low, seed 5", 0, 0),
+        ("low, seed 5", 3, 4),
+        ("low, seed 5", 0, 0),
+    ]
+    assert found["low"].equals(sweep(train, {"low": POINTS["low"]}, [5], study="s")["low"])
+
+
+def test_above_the_first_rung_a_run_is_stored_as_soon_as_it_is_done(tmp_path):
+    store = Store(tmp_path)
+
+    def fails(config, seeds, *, study):
+        if seeds[0] == 2:
+            raise RuntimeError("diverged")
+        return replace(train(config, seeds, study=study), rung="minimodel", fingerprint=code_fingerprint("minimodel"))
+
+    with pytest.raises(SweepError, match="point 'low', seed 2: RuntimeError: diverged"):
+        sweep(fails, POINTS, range(6), study="s", rung="minimodel", store=store)
+    assert len(store.keys()) == 2
 
 
 def test_a_run_that_is_not_the_one_asked_for_is_caught():
@@ -142,3 +181,19 @@ def test_the_simulator_trains_by_default():
     # A config that is none of its own reaches the simulator's loop, which cannot train it.
     with pytest.raises(SweepError, match=r"point 'odd', seed 0: AttributeError"):
         sweep(None, {"odd": {"not": "a training"}}, [0], study="s")
+
+
+def test_the_second_rung_trains_with_its_own_loop(monkeypatch):
+    loop, calls = types.ModuleType("minimodel.agent.train"), []
+    loop.train = lambda config, seeds, *, study, progress=None: calls.append((config, seeds, progress)) or 1 / 0
+    monkeypatch.setitem(sys.modules, "minimodel.agent.train", loop)
+    with pytest.raises(SweepError, match="ZeroDivisionError"):
+        sweep(None, {"a": {"x": 1}}, range(2), study="s", rung="minimodel", progress=lambda status: None)
+    [(config, seeds, progress)] = calls
+    assert (config, seeds) == ({"x": 1}, (0,))
+    assert progress is not None
+
+
+def test_a_rung_without_a_loop_asks_for_one():
+    with pytest.raises(ValueError, match=r"'fullscale' has no training loop.*run="):
+        sweep(None, {"a": {"x": 1}}, range(2), study="s", rung="fullscale")

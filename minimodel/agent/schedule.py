@@ -1,0 +1,153 @@
+"""Schedules: which version writes what an update trains on, and which rollouts arrive for it at all.
+
+Update u trains on a batch of Q questions x G rollouts x K turns. A schedule says, before anything is sampled, with the
+weights after how many updates each turn of each rollout is written; and, once lengths are known, which rollouts are there
+when the update begins. That is all an asynchronous system decides about the data, so the loop is the same for every one.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.records.config import config
+
+__all__ = ["Completion", "InFlight", "Lag", "Schedule"]
+
+I64 = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+F32 = NDArray[np.float32]
+Shape = tuple[int, int, int]
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """Anything that decides which versions write a batch."""
+
+    @property
+    def reach(self) -> int:
+        """Return the most updates a version may be behind; so many are kept."""
+        ...
+
+    def versions(self, update: int, shape: Shape) -> I64:
+        """Return the version that writes each turn, [Q, G, K]: 0 .. update, within reach, never falling along turns."""
+        ...
+
+    def arrives(self, taken: I64, uniforms: F32) -> Flags:
+        """Return which rollouts arrive, [Q, G], from the turns each took and a uniform each."""
+        ...
+
+    @property
+    def baseline(self) -> str:
+        """Return what a group's baseline is over: ``"all"`` rollouts, or those that ``"arrived"``."""
+        ...
+
+
+@config
+class Lag:
+    """Every rollout is written by the policy of `updates` updates ago; all arrive. 0 is synchronous training."""
+
+    updates: int = 0
+    """Age of the policy that samples, updates (k)."""
+
+    def __post_init__(self) -> None:
+        _at_least("updates", self.updates, 0)
+
+    @property
+    def reach(self) -> int:
+        """The lag."""
+        return self.updates
+
+    @property
+    def baseline(self) -> str:
+        """All."""
+        return "all"
+
+    def versions(self, update: int, shape: Shape) -> I64:
+        """Return max(update - k, 0) everywhere."""
+        return np.full(shape, max(update - self.updates, 0))
+
+    def arrives(self, taken: I64, uniforms: F32) -> Flags:
+        """All arrive."""
+        return np.ones(taken.shape, np.bool_)
+
+
+@config
+class InFlight:
+    """Weights change while episodes run: a rollout begins `updates` updates ago and takes a newer version every turn.
+
+    Turn t is written by version update - max(updates - t, 0), as where weights are pushed to engines at every update and an
+    update takes as long as a turn.
+    """
+
+    updates: int = 3
+    """Age of the policy that writes the first turn, updates."""
+
+    def __post_init__(self) -> None:
+        _at_least("updates", self.updates, 0)
+
+    @property
+    def reach(self) -> int:
+        """The age of the first turn."""
+        return self.updates
+
+    @property
+    def baseline(self) -> str:
+        """All."""
+        return "all"
+
+    def versions(self, update: int, shape: Shape) -> I64:
+        """Return update - max(updates - t, 0), at least 0."""
+        age = np.maximum(self.updates - np.arange(shape[-1]), 0)
+        return np.broadcast_to(np.maximum(update - age, 0), shape).copy()
+
+    def arrives(self, taken: I64, uniforms: F32) -> Flags:
+        """All arrive."""
+        return np.ones(taken.shape, np.bool_)
+
+
+@config
+class Completion:
+    """Long rollouts are lost: one of n turns arrives with probability (1 - drop)^(n - 1), and the rest are not waited for.
+
+    The baseline may be taken over all rollouts of a group (their rewards are known, their tokens are not used) or over those
+    that arrived; the two differ in force.
+    """
+
+    drop: float
+    """P(lost) for each turn after the first (d)."""
+    over: str = "arrived"
+    """What the baseline is over: ``"arrived"`` or ``"all"``."""
+    lag: int = 0
+    """Age of the policy that samples, updates."""
+
+    def __post_init__(self) -> None:
+        _at_least("lag", self.lag, 0)
+        if not 0 <= self.drop < 1:
+            raise ValueError(f"drop = {self.drop} must lie in [0, 1): at 1 nothing longer than a turn arrives")
+        if self.over not in ("arrived", "all"):
+            raise ValueError(f"over = {self.over!r} must be 'arrived' or 'all'")
+
+    @property
+    def reach(self) -> int:
+        """The lag."""
+        return self.lag
+
+    @property
+    def baseline(self) -> str:
+        """What was asked for."""
+        return self.over
+
+    def versions(self, update: int, shape: Shape) -> I64:
+        """Return max(update - lag, 0) everywhere."""
+        return np.full(shape, max(update - self.lag, 0))
+
+    def arrives(self, taken: I64, uniforms: F32) -> Flags:
+        """Return u < (1 - d)^(turns - 1)."""
+        found: Flags = uniforms < (1 - self.drop) ** (taken - 1.0)
+        return found
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name} = {value} must be at least {least}")

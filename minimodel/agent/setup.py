@@ -1,0 +1,202 @@
+"""What a training run of the tiny transformer consists of, as one strict config."""
+
+from dataclasses import fields
+
+from minimodel.agent.monitor import EvidenceFirst
+from minimodel.agent.optimiser import AdamW, Optimiser
+from minimodel.agent.schedule import Lag, Schedule
+from minimodel.model.transformer import Size
+from minimodel.pretrain.skill import Asks
+from minimodel.pretrain.start import Start
+from minimodel.tasks.task import Task
+from sim.learning.rule import Rule
+from sim.mdp.worlds import World
+from sim.records.config import config
+
+__all__ = ["Change", "Drive", "Evaluation", "Training"]
+
+
+@config
+class Change:
+    """From a step on, another world or another rule: retrieval improves, say, or the loss becomes a token mean."""
+
+    step: int
+    """First step of it."""
+    world: World | None = None
+    """The world from then on; it differs in hit rates, reliability and factors, not in its kinds of question or tools."""
+    rule: Rule | None = None
+    """The rule from then on."""
+
+    def __post_init__(self) -> None:
+        if self.step < 0:
+            raise ValueError(f"step = {self.step} must be at least 0")
+        if self.world is None and self.rule is None:
+            raise ValueError("a change of nothing; give a world or a rule")
+
+
+@config
+class Drive:
+    """An external push on answering at the start: logits added to that decision, in every version alike."""
+
+    rate: float
+    """Logits per step (v)."""
+    start: int = 0
+    """First step pushed."""
+    duration: int = 40
+    """Steps pushed (D)."""
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or self.duration < 0:
+            raise ValueError(f"start = {self.start} and duration = {self.duration} must be at least 0")
+
+    def logits(self, step: int) -> float:
+        """Return what has been added before step `step`."""
+        return self.rate * min(max(step - self.start, 0), self.duration)
+
+
+@config
+class Evaluation:
+    """Episodes on held-out questions, apart from the training episodes, with the policy as it is before the update."""
+
+    every: int = 10
+    """Steps between evaluations."""
+    prompts: int = 64
+    """Held-out questions."""
+    group: int = 4
+    """Episodes for each."""
+
+    def __post_init__(self) -> None:
+        if min(self.every, self.prompts, self.group) < 1:
+            raise ValueError(
+                f"every, prompts and group must be at least 1; got {self.every}, {self.prompts}, {self.group}"
+            )
+
+
+@config
+class Training:
+    """A complete training run; a variant is ``replace(base, {...})``."""
+
+    task: Task = Task()
+    """World, tokens, thinking."""
+    size: Size = Size()
+    """The network."""
+    start: Start = Start()
+    """The supervised start."""
+    asks: Asks = Asks()
+    """How good the start must be; where skill is what a study varies, ask for less."""
+    rule: Rule = Rule()
+    """The objective."""
+    optimiser: Optimiser = AdamW()
+    """What turns gradients into steps."""
+    schedule: Schedule = Lag()
+    """Which versions write a batch, and what of it arrives."""
+    prompts: int = 32
+    """Questions a batch (Q)."""
+    group: int = 8
+    """Episodes for each (G)."""
+    steps: int = 100
+    """Batches."""
+    minibatches: int = 2
+    """Updates a batch is cut into, along questions."""
+    epochs: int = 1
+    """Passes over the batch."""
+    micro: int = 1
+    """Pieces an update is computed in; it changes memory, not the gradient."""
+    temperature: float = 1.0
+    """Of sampler and learner alike."""
+    precision: str = "float32"
+    """The learner's matrix products: ``"float32"``, or ``"bfloat16"`` beside a float32 sampler, a train-serving mismatch."""
+    decode: str = "compiled"
+    """The sampler's arithmetic: ``"compiled"`` code where the machine has a compiler, or ``"torch"``: slower, the same to
+    1e-5."""
+    proximal: str = "sampler"
+    """pi_old: ``"sampler"`` (the log-probs a token was sampled with) or ``"learner"`` (recomputed when the batch begins)."""
+    monitor: EvidenceFirst | None = None
+    """The rule monitor, as reward shaping."""
+    drive: Drive | None = None
+    """External drive."""
+    changes: tuple[Change, ...] = ()
+    """What changes on the way, in order of step."""
+    evaluation: Evaluation | None = Evaluation()
+    """Held-out evaluation."""
+    watched: int = 2
+    """Episodes of each group on which exact KL and ratios are computed."""
+    on_zero_signal: str = "step"
+    """What an update does when every coefficient is 0: ``"step"`` (momentum goes on) or ``"skip"``."""
+    starts_shared_by: int = 1
+    """Neighbouring seeds that share a world and a supervised start; 1 gives every seed its own."""
+    keep_rollouts: int | None = None
+    """A step whose episodes are kept with the run; None for none."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("prompts", 1), ("group", 2), ("steps", 0), ("minibatches", 1), ("epochs", 1), ("micro", 1), ("watched", 1),
+            ("starts_shared_by", 1),
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} = {getattr(self, name)} must be at least {least}")
+        if self.minibatches * self.micro > self.prompts:
+            raise ValueError(
+                f"{self.prompts} questions do not fill {self.minibatches} minibatches of {self.micro} pieces; ask for more"
+            )
+        if self.watched > self.group:
+            raise ValueError(f"watched = {self.watched} of a group of {self.group}; at most the group")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature = {self.temperature} must be positive")
+        for name, allowed in (
+            ("precision", ("float32", "bfloat16")),
+            ("decode", ("compiled", "torch")),
+            ("proximal", ("sampler", "learner")),
+            ("on_zero_signal", ("step", "skip")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} = {getattr(self, name)!r} must be one of {', '.join(map(repr, allowed))}")
+        if self.keep_rollouts is not None and not 0 <= self.keep_rollouts < self.steps:
+            raise ValueError(f"keep_rollouts = {self.keep_rollouts} must be a step of the run, 0 to {self.steps - 1}")
+        rules = (self.rule, *(change.rule for change in self.changes if change.rule is not None))
+        if any("process_reward" in rule.reads for rule in rules):
+            raise ValueError("this rule reads 'process_reward', judgements of single steps, which this task has not")
+        if list(self.changes) != sorted(self.changes, key=lambda c: c.step):
+            raise ValueError(f"changes at steps {[c.step for c in self.changes]}; give them in order")
+        for change in self.changes:
+            if change.world is not None:
+                _check_same_questions(self.task.world, change.world, change.step)
+
+    def world_at(self, step: int) -> World:
+        """Return the world of a step."""
+        found = [c.world for c in self.changes if c.step <= step and c.world is not None]
+        return found[-1] if found else self.task.world
+
+    def rule_at(self, step: int) -> Rule:
+        """Return the rule of a step."""
+        found = [c.rule for c in self.changes if c.step <= step and c.rule is not None]
+        return found[-1] if found else self.rule
+
+
+_MAY_CHANGE = frozenset(
+    {
+        "hit_known",
+        "retry_known",
+        "hit_unknown",
+        "anchoring",
+        "stale",
+        "verify",
+        "read_more",
+        "search_median_s",
+        "document_tokens",
+    }
+)
+
+
+def _check_same_questions(before: World, after: World, step: int) -> None:
+    """Refuse a change that would need other questions, other tools or another number of turns."""
+    differ = [f.name for f in fields(World) if getattr(before, f.name) != getattr(after, f.name)]
+    bad = [name for name in differ if name not in _MAY_CHANGE]
+    bad += [
+        name for name in ("verify", "read_more") if (getattr(before, name) is None) != (getattr(after, name) is None)
+    ]
+    if bad:
+        raise ValueError(
+            f"the change at step {step} alters {', '.join(bad)}; a run keeps its questions, tools and turns, and may change "
+            f"{', '.join(_MAY_CHANGE)}"
+        )

@@ -1,0 +1,1 @@
+"""The tiny transformer and the words it reads and writes."""
