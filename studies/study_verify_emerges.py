@@ -77,7 +77,7 @@ RUNGS = ("minimodel",)
     reverses="the verifier",
 )
 def study_verify_emerges(study):
-    useful = replace(presets.verify(), {"steps": STEPS, "evaluation": None})
+    useful = replace(presets.verify(), {"steps": STEPS, "evaluation": None, "watched": 1})
     misleading = replace(useful, {"task.world.verify": Verify(sensitivity=0.3, specificity=0.3, hit_after_reject=0.5)})
     points = {"useful verifier": useful, "misleading verifier": misleading}
     gaps = {label: drawn_gap(config, 0, "fresh/verify") for label, config in points.items()}
@@ -86,7 +86,7 @@ def study_verify_emerges(study):
     runs = study.sweep(points)
     passed = {label: first_passages(r[VERIFY], 0.5) for label, r in runs.items()}
     adopted = {label: np.isfinite(at) for label, at in passed.items()}
-    moved = {label: r["policy/moved"][:, -1] > 0 for label, r in runs.items()}
+    moved = {label: r["update/moved"][:, -1] > 0 for label, r in runs.items()}
     emerges, misled = "verify-emerges-in-a-network", "a-misleading-verifier-does-not-emerge"
     study.conclude(emerges, outcomes=adopted["useful verifier"], moved=moved["useful verifier"])
     study.control(emerges, "a misleading one does not", region=below(0.5), outcomes=adopted["misleading verifier"])

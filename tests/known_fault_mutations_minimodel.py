@@ -407,7 +407,6 @@ def saved(wrong):
 
 fails(F30)(saved(lambda state: state | {"step": state["step"] + 1}), "the cursor is ahead of what was trained")
 fails(F30)(saved(lambda state: state | {"step": state["step"] - 1}), "the cursor is behind what was trained")
-fails(F30)(saved(lambda state: state | {"step": 0}), "the cursor is not saved")
 
 
 @fails(F30)

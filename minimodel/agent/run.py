@@ -83,12 +83,11 @@ class Run:
                 if report is not None:
                     report(self.step)
                 signal = asked()  # once: one that comes during the save is for the next step
-                if self.checkpoint is not None and (signal or self.step % SAVE_EVERY == 0):
+                over = self.step == self.config.steps
+                if self.checkpoint is not None and (signal or over or self.step % SAVE_EVERY == 0):
                     self.checkpoint.save(self.state())
                 if signal:
                     raise self._stopped(signal)
-        if self.checkpoint is not None:
-            self.checkpoint.remove()
         names = list(self.rows[0]) if self.rows else ["step"]
         return {name: np.array([row[name] for row in self.rows]) for name in names}
 
@@ -125,7 +124,7 @@ class Run:
         row |= watch.staleness(batch, u)
         row |= watch.ratios(probe, probe.log_probs(self.now))
         row |= watch.updates(forwards, norms, probe.decision)
-        row["policy/moved"] = self._moved()
+        row["update/moved"] = self._moved()
         self.rows.append(row)
         self.step += 1
 

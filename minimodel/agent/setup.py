@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from minimodel.agent.monitor import EvidenceFirst
 from minimodel.agent.optimiser import AdamW, Optimiser
-from minimodel.agent.schedule import Lag, Schedule
+from minimodel.agent.schedule import Completion, Lag, Schedule
 from minimodel.model.transformer import Size
 from minimodel.pretrain.skill import Asks
 from minimodel.pretrain.start import Start
@@ -36,7 +36,7 @@ class Change:
 
 @config
 class Drive:
-    """An external push on answering at the start: logits added to that decision, in every version alike."""
+    """An external push on answering at the start: logits added to that decision. A version keeps the push of its step."""
 
     rate: float
     """Logits per step (v)."""
@@ -153,7 +153,19 @@ class Training:
                 raise ValueError(f"{name} = {getattr(self, name)!r} must be one of {', '.join(map(repr, allowed))}")
         if self.keep_rollouts is not None and not 0 <= self.keep_rollouts < self.steps:
             raise ValueError(f"keep_rollouts = {self.keep_rollouts} must be a step of the run, 0 to {self.steps - 1}")
+        trained = self.task.vocabulary.entities * self.task.vocabulary.relations * (1 - self.task.held_out)
+        if self.prompts > trained:
+            raise ValueError(
+                f"prompts = {self.prompts} of {trained:.0f} questions that are not held out; ask for fewer, or give the "
+                "vocabulary more entities"
+            )
         rules = (self.rule, *(change.rule for change in self.changes if change.rule is not None))
+        unseen = isinstance(self.schedule, Completion) and self.schedule.over == "all"
+        if unseen and any(rule.credit.per == "token" or rule.shaping for rule in rules):
+            raise ValueError(
+                "Completion(over='all') knows the rewards of rollouts that did not arrive but not their tokens, which this "
+                "rule's credit or shaping reads; use over='arrived'"
+            )
         if any("process_reward" in rule.reads for rule in rules):
             raise ValueError("this rule reads 'process_reward', judgements of single steps, which this task has not")
         if list(self.changes) != sorted(self.changes, key=lambda c: c.step):
@@ -173,18 +185,16 @@ class Training:
         return found[-1] if found else self.rule
 
 
-_MAY_CHANGE = frozenset(
-    {
-        "hit_known",
-        "retry_known",
-        "hit_unknown",
-        "anchoring",
-        "stale",
-        "verify",
-        "read_more",
-        "search_median_s",
-        "document_tokens",
-    }
+_MAY_CHANGE = (
+    "hit_known",
+    "retry_known",
+    "hit_unknown",
+    "anchoring",
+    "stale",
+    "verify",
+    "read_more",
+    "search_median_s",
+    "document_tokens",
 )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from minimodel.agent.checkpoint import Checkpoint
 from minimodel.agent.run import Run
 from minimodel.agent.setup import Training
+from minimodel.model.compiled import available, why_not
 from sim.records.config import to_dict
 from sim.records.fingerprint import code_fingerprint
 from sim.records.run import Runs, run_key
@@ -51,10 +52,11 @@ def train(
     if not seeds:
         raise ValueError("no seeds; give at least one")
     fingerprint = code_fingerprint("minimodel")
-    parts, kept = [], {}
+    parts, kept, checkpoints = [], {}, []
     for i, seed in enumerate(seeds):
         key = run_key(to_dict(config), study, seed, "minimodel", fingerprint)
-        run = Run(config, int(seed), study, folder, Checkpoint(folder / "checkpoints" / f"{key}.pt", key))
+        checkpoints.append(Checkpoint(folder / "checkpoints" / f"{key}.pt", key))
+        run = Run(config, int(seed), study, folder, checkpoints[-1])
         done = i * config.steps
 
         def report(step: int, done: int = done) -> None:
@@ -64,5 +66,15 @@ def train(
         parts.append(run.go(report))
         if run.kept is not None:
             kept[int(seed)] = run.kept
+    for checkpoint in checkpoints:  # only now: if a later seed is interrupted, the earlier ones need not run again
+        checkpoint.remove()
     columns = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-    return Runs(config, tuple(int(s) for s in seeds), study, "minimodel", fingerprint, columns, rollouts=kept)
+    provenance = {"decode": _decode(config)}
+    return Runs(config, tuple(int(s) for s in seeds), study, "minimodel", fingerprint, columns, provenance, kept)
+
+
+def _decode(config: Training) -> str:
+    """Return in which arithmetic tokens were sampled: the bits of a run depend on it."""
+    if config.decode == "compiled" and not available():
+        return f"torch, because {why_not()}"
+    return config.decode

@@ -170,7 +170,8 @@ class Transformer(nn.Module):
         ``size.decision`` is ``"private"``.
     generator
         What initial weights are drawn from: deviation 0.48 / sqrt(D), and 1 / sqrt(2 L) of it for matrices that write into
-        the residual stream. At D = 64 that is 0.06. The usual 0.02 takes three times the updates to copy a query (ours).
+        the residual stream. At D = 64 that is 0.06. With 0.02 the supervised starts of this package know less and
+        copy worse after the same updates (ours).
     """
 
     def __init__(

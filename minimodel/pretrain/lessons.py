@@ -194,7 +194,7 @@ class Teacher:
             self._slip(sheet, rows[slip[k, 0, rows] < slips], at, slip[k, 1:])
             end = at + layout.written
             sheet.ids[rows, end : end + OBSERVED] = e.act(states, rows, sheet.ids[rows, at:end]).observation
-        sheet.weight /= sheet.weight.sum()
+        sheet.weight /= sheet.weight.sum() or 1.0  # every turn of a tiny batch may have slipped
         order = np.argsort(states.turn, kind="stable")
         return [
             sheet.lesson(rows, PROMPT, layout.length(int(states.turn[rows].max())))

@@ -2,8 +2,8 @@
 
 Three things make it quick: targets that are distributions, initial weights of a deviation near 0.5 / sqrt(D), and
 thinking tokens that count for little, so that long thinking does not drown the words that matter. At 119k parameters, 384
-facts and 3 thinking tokens a start takes about 14 CPU-seconds on one thread; with a deviation of 0.02 the same skill took
-600 updates of 96 demonstrations and all facts, five times as long (ours, one seed each).
+facts and 3 thinking tokens a start takes about 15 CPU-seconds on one thread. From a deviation of 0.02 the same updates
+leave recall of known facts at .83 and .93 and copying at .93 and .96 (two seeds), where this leaves .966 and .995 (ours).
 """
 
 import math

@@ -67,7 +67,9 @@ def place(rung: str) -> dict[str, str]:
         "python": ".".join(platform.python_version_tuple()[:2]),
         **{package: _version(package) for package in ("numpy", "scipy")},
     }
-    return found if rung == "sim" else {**found, "torch": _version("torch"), "torch_vectors": _torch_vectors()}
+    if rung == "sim":
+        return found
+    return {**found, "torch": _version("torch"), "torch_vectors": _torch_vectors(), "decode": _decode()}
 
 
 def _version(package: str) -> str:
@@ -93,6 +95,15 @@ def _torch_vectors() -> str:
     except ImportError:
         return "absent"
     return str(torch.backends.cpu.get_cpu_capability())
+
+
+def _decode() -> str:
+    """Whether the tiny transformer samples in compiled code, which rounds otherwise than torch."""
+    try:
+        from minimodel.model.compiled import available
+    except ImportError:
+        return "absent"
+    return "compiled" if available() else "torch"
 
 
 def load(folder: Path, claim: str, rung: str) -> Record | None:

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 from minimodel.agent import run as running
 from minimodel.agent import watch
 from minimodel.agent.engine import LocalEngine
 from minimodel.model.compiled import why_not
-from minimodel.model.transformer import Transformer
 from minimodel.presets import retry
+from minimodel.pretrain.start import untrained
 from minimodel.tasks.environment import Environment
 from minimodel.tasks.facts import draw_facts
 from sim.learning.family import grpo
@@ -74,20 +73,14 @@ def put_clocks(patch: pytest.MonkeyPatch, parts: Parts) -> None:
         patch.setattr(place, name, parts.part(part, getattr(place, name)))
 
 
-def untrained(*_: object, **__: object) -> tuple[Any, ...]:
-    """An untrained network and its facts, in place of a supervised start: nothing is taught here."""
-    task, layout = CONFIG.task, CONFIG.task.layout
-    generator = torch.Generator().manual_seed(0)
-    model = Transformer(CONFIG.size, task.vocabulary.size, layout.length() + 2, generator=generator)
-    return model, None, draw_facts(task.world, task.vocabulary, task.held_out, 0)
-
-
 @pytest.mark.parametrize("compiled", [False, True], ids=["torch", "compiled"])
 def bench_shares(benchmark, compiled, monkeypatch, tmp_path):
     if compiled and why_not():
         pytest.skip(why_not())
     parts = Parts()
-    monkeypatch.setattr(running, "obtain", untrained)
+    task = CONFIG.task
+    facts = draw_facts(task.world, task.vocabulary, task.held_out, 0)
+    monkeypatch.setattr(running, "obtain", lambda *_, **__: (untrained(task, CONFIG.size, 0), None, facts))
     run = running.Run(CONFIG, 0, "bench", tmp_path)
     run.engine = LocalEngine(compiled=compiled)
     for _ in range(WARM):

@@ -5,6 +5,7 @@ searches, answers and guesses, errs, and ends its episodes after one, two and th
 """
 
 import copy
+import hashlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -192,6 +193,15 @@ def parameters(run: Run) -> torch.Tensor:
 def same_columns(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
     """Whether two runs wrote the same columns, to the bit (NaN is NaN)."""
     return list(a) == list(b) and all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+def digest(run: Run) -> str:
+    """A run that has ended, as a few letters: every column, every parameter, what was kept."""
+    found = hashlib.sha256(parameters(run).numpy().tobytes())
+    for row in run.rows:
+        found.update(np.array(list(row.values())).tobytes())
+    found.update(b"" if run.kept is None else run.kept.to_bytes())
+    return found.hexdigest()
 
 
 def of(batches: list[tuple], purpose: str) -> list[tuple]:

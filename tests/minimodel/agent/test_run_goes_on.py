@@ -31,31 +31,37 @@ from tests.minimodel.agent.small import (
 EVALUATED = Evaluation(every=4, prompts=6, group=2)
 BETTER = with_fields(WORLD, hit_known=1.0, hit_unknown=1.0)
 
+DRIVEN = {"drive": Drive(0.2, start=2, duration=6), "schedule": Lag(1)}
+CHANGED = {"changes": (Change(4, world=BETTER), Change(7, rule=family.cispo())), "keep_rollouts": 2}
+RUNNING = {"rule": Rule(RunningBaseline(), ppo_clip(), SequenceMean())}
 CUT = {
     "on policy": {"minibatches": 2, "evaluation": EVALUATED},
-    "lag": {"schedule": Lag(2)},
     "in flight": {"schedule": InFlight(2), "keep_rollouts": 7},
+    "a lag and a running baseline": {"schedule": Lag(2), **RUNNING},
+    "a drive and changes": {**DRIVEN, **CHANGED},
+}
+PIECES = {
+    "lag": {"schedule": Lag(2)},
     "lost": {"schedule": Completion(0.3, lag=1), "proximal": "learner"},
-    "drive": {"drive": Drive(0.2, start=2, duration=6), "schedule": Lag(1)},
-    "changes": {"changes": (Change(4, world=BETTER), Change(7, rule=family.cispo())), "keep_rollouts": 2},
-    "running baseline": {"minibatches": 2, "rule": Rule(RunningBaseline(), ppo_clip(), SequenceMean())},
+    "drive": DRIVEN,
+    "changes": CHANGED,
+    "running baseline": {"minibatches": 2, **RUNNING},
     "greedy baseline": {"rule": family.remax(), "optimiser": Sgd(0.05), "monitor": EvidenceFirst(penalty=0.5)},
     "epochs": {"epochs": 2, "micro": 2, "optimiser": AdamW(1e-3, warmup=15), "rule": family.grpo(kl=0.01)},
     "bfloat16": {"precision": "bfloat16"},
     "private": {"size": PRIVATE},
 }
-RARE = ("lost", "greedy baseline", "epochs", "bfloat16", "private")
-"""What the others cover piece by piece."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in RARE else ()) for n in CUT])
+@pytest.mark.parametrize("name", [*CUT, *(pytest.param(name, marks=pytest.mark.long) for name in PIECES)])
 def test_ten_steps_are_five_and_five(name, tmp_path, monkeypatch, batches):
     """From the file saved after step 5: every column, every parameter, every question, to the bit."""
     monkeypatch.setattr(run_module, "SAVE_EVERY", 5)
-    config = training(steps=10, **CUT[name])
+    config = training(steps=10, **(CUT | PIECES)[name])
     whole, file = begin(config, folder=tmp_path), tmp_path / "run.pt"
     columns = whole.go(lambda step: step == 6 and shutil.copy(file, tmp_path / "kept"))
-    assert not file.exists()  # a run that ended leaves none
+    assert begin(config, folder=tmp_path).go(lambda step: pytest.fail("a run that ended has nothing left to do"))
+    file.unlink()
     asked = [batch.question.tolist() for _, batch, _ in of(batches, "train")]
     batches.clear()
     (tmp_path / "kept").rename(file)
@@ -65,16 +71,16 @@ def test_ten_steps_are_five_and_five(name, tmp_path, monkeypatch, batches):
     assert [step for step, *_ in of(batches, "train")] == [5, 6, 7, 8, 9]
     assert [batch.question.tolist() for _, batch, _ in of(batches, "train")] == asked[5:]
     assert rest.kept == whole.kept
-    assert (rest.kept is None) == ("keep_rollouts" not in CUT[name])
-    assert columns["policy/moved"][4] > 0
+    assert (rest.kept is None) == (config.keep_rollouts is None)
+    assert columns["update/moved"][4] > 0
 
 
 def test_resumption_takes_everything_along(tmp_path):
     """A guard: forget any part of the state, and the rest of the run differs."""
     rule = Rule(RunningBaseline(), ppo_clip(), SequenceMean())
-    config = training(schedule=Lag(1), rule=rule, steps=5, optimiser=AdamW(1e-2, warmup=20))
+    config = training(schedule=Lag(1), rule=rule, steps=4, optimiser=AdamW(1e-2, warmup=20))
     first = begin(config, folder=tmp_path)
-    for _ in range(3):
+    for _ in range(2):
         first.advance()
     whole, fresh = first.state(), begin(config).state()
 

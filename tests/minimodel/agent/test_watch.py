@@ -235,10 +235,18 @@ def test_ratios_by_hand(probed):
         distance = np.abs(np.exp(gap) - 1)
         assert found[f"drift/ratio/{name}/distance"] == pytest.approx(distance.mean(), rel=1e-4)
         assert found[f"drift/ratio/{name}/outside"] == pytest.approx((distance > 0.2).mean(), abs=1e-6)
+        assert found[f"drift/ratio/{name}/clamped"] == pytest.approx(np.minimum(distance, 0.2).mean(), rel=1e-4)
         assert distance.mean() > 0.02
     per_token = np.zeros((T, len(ids)))
     for row, _, _, t in tokens(batch):
         per_token[t, row] = logp[row, t - 1, ids[row, t]] - mu[row, t]
+    for name, where in (
+        ("decision", lambda row, k, i: i == LAYOUT.thinking),
+        ("content", lambda row, k, i: i != LAYOUT.thinking),
+    ):
+        turns, _ = by_hand(batch, np.abs(np.expm1(per_token[1:].T)), where)
+        for k, value in enumerate(turns):
+            assert found[f"drift/ratio/{name}/distance/turn{k}"] == pytest.approx(value, rel=1e-3, abs=1e-6)
     distance, outside = trajectory_ratio(per_token, watch.CLIP_BAND)
     assert found["drift/ratio/trajectory/distance"] == pytest.approx(distance, rel=1e-4)
     assert found["drift/ratio/trajectory/outside"] == pytest.approx(outside)

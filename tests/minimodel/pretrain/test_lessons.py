@@ -202,7 +202,7 @@ def test_where_nobody_may_guess_nothing_is_recalled():
 
 def test_a_start_does_not_see_the_hit_rates_of_the_world():
     hard = replace(read_more_world(), hit_known=0.1, hit_unknown=0.2, icc=0.3, unknown_kinds=5, anchoring=0.9)
-    hard = replace(hard, verify=Verify(hit_after_reject=0.1), read_more=ReadMore(0.9), search_median_s=3.0, stale=0.5)
+    hard = replace(hard, verify=Verify(0.6, 0.7, 0.1), read_more=ReadMore(0.9), search_median_s=3.0, stale=0.5)
     assert hard != read_more_world()
     assert demonstration_world(hard, 0.5) == demonstration_world(read_more_world(), 0.5)
     assert demonstration_world(hard, 0.5).read_more == ReadMore(0.5)
