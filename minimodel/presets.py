@@ -57,6 +57,6 @@ def verify(p0: float = 0.01, hit: float = 0.5) -> Training:
         task=Task(world=world),
         start=Start(script=Script(verify=p0)),
         rule=grpo(kl=0.0),
-        optimiser=AdamW(rate=5e-4),
-        steps=80,
+        optimiser=AdamW(rate=2e-4),
+        steps=60,
     )
