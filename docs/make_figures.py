@@ -1,24 +1,74 @@
-"""Draw the figure of the README: ``python docs/make_figures.py`` writes docs/flip.svg (about ten seconds)."""
+"""Draw the figures of the README: ``python docs/make_figures.py``.
+
+docs/flip.svg takes about ten seconds; docs/network.svg is drawn from the runs that the studies left in runs/store, and
+without them takes seven CPU-minutes of training.
+"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.learning.loop import train
 from sim.learning.presets import drive
 from sim.learning.setup import Evaluation
 from sim.mdp.published import SEED_A
 from sim.records.config import replace
-from studies.kit.figures import svg
+from sim.records.store import Store
+from studies import study_length_weight, study_verify_emerges
+from studies.kit.executors import processes
+from studies.kit.figures import bands, style, svg
 from studies.kit.flip import flip
+from studies.kit.sweep import sweep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STORE = Path(__file__).parents[1] / "runs" / "store"
 
 
 def main() -> None:
+    """Draw both."""
+    write("flip", pushed())
+    write("network", network())
+
+
+def write(name: str, figure: "Figure") -> None:
+    """Write a figure beside this file."""
+    text = svg(figure).replace("<svg ", '<svg style="background: white" ', 1)
+    Path(__file__).with_name(f"{name}.svg").write_text(text + "\n", encoding="utf-8")
+
+
+def pushed() -> "Figure":
     """Train 32 seeds under a push of 34 steps and draw them beside the published table."""
     config = replace(drive(), {"drive.duration": 34, "steps": 200, "evaluation": Evaluation()})
     runs = train(config, tuple(range(32)), study="tabular_never_flips")
-    title = "A push flips the first decision in about twenty updates; the return takes it back"
-    figure = flip(runs, SEED_A, (20, 54), title)
-    text = svg(figure).replace("<svg ", '<svg style="background: white" ', 1)
-    Path(__file__).with_name("flip.svg").write_text(text + "\n", encoding="utf-8")
+    return flip(
+        runs, SEED_A, (20, 54), "A push flips the first decision in about twenty updates; the return takes it back"
+    )
+
+
+def network() -> "Figure":
+    """Draw both transitions of the tiny transformer, from the runs of the two studies that are about them."""
+    from matplotlib.figure import Figure
+
+    panels = (
+        (study_length_weight, "length_weight", study_length_weight.GUESS, "P(answer | start)", "Guess first"),
+        (study_verify_emerges, "verify_emerges", study_verify_emerges.VERIFY, "P(verify | document)", "Verify"),
+    )
+    with style(), processes(2) as executor:
+        made = Figure(figsize=(9.2, 3.7), layout="constrained")
+        for ax, (study, name, column, ylabel, title) in zip(made.subplots(1, 2), panels, strict=True):
+            runs = sweep(
+                None,
+                study.arms(),
+                range(study.SEEDS),
+                store=Store(STORE),
+                executor=executor,
+                study=name,
+                rung="minimodel",
+            )
+            bands(runs, column, ylabel=ylabel, title=title, limits=(0, 1), axes=ax)
+            ax.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    return made
 
 
 if __name__ == "__main__":

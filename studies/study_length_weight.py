@@ -31,6 +31,18 @@ SEEDS = 8
 RUNGS = ("minimodel",)
 
 
+def arms():
+    """Return the runs: the length-weighted loss inside its window, and three that theory calls harmless."""
+    plain = {"start.script.guess": 0.06, "steps": STEPS, "evaluation": None, "watched": 1}
+    inside, outside = replace(presets.retry(), plain), replace(presets.retry(hit=0.6), plain)
+    return {
+        "sequence mean": inside,
+        "hit rate .6": outside,
+        "token mean": replace(inside, {"rule.normaliser": TokenMean()}),
+        "micro-batches of 8": replace(inside, {"rule.normaliser": MicrobatchMean(8)}),
+    }
+
+
 @claim(
     "length-weighting-flips-a-network",
     says="Inside the window a sequence mean turns searching first into guessing first in most runs.",
@@ -97,14 +109,7 @@ RUNGS = ("minimodel",)
     reverses="the share known: above the hit rate guessing is the better habit",
 )
 def study_length_weight(study):
-    plain = {"start.script.guess": 0.06, "steps": STEPS, "evaluation": None, "watched": 1}
-    inside, outside = replace(presets.retry(), plain), replace(presets.retry(hit=0.6), plain)
-    points = {
-        "sequence mean": inside,
-        "hit rate .6": outside,
-        "token mean": replace(inside, {"rule.normaliser": TokenMean()}),
-        "micro-batches of 8": replace(inside, {"rule.normaliser": MicrobatchMean(8)}),
-    }
+    points = arms()
     gaps = {label: drawn_gap(config, 0) for label, config in points.items()}
     signs = {label: gap < 0 for label, gap in gaps.items()}
     if signs != {label: label == "sequence mean" for label in points}:

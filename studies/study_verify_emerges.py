@@ -29,6 +29,13 @@ SEEDS = 8
 RUNGS = ("minimodel",)
 
 
+def arms():
+    """Return the runs: a verifier worth asking, and one worth less than none."""
+    useful = replace(presets.verify(), {"steps": STEPS, "evaluation": None, "watched": 1})
+    misleading = Verify(sensitivity=0.3, specificity=0.3, hit_after_reject=0.5)
+    return {"useful verifier": useful, "misleading verifier": replace(useful, {"task.world.verify": misleading})}
+
+
 @claim(
     "verify-emerges-in-a-network",
     says="A useful verifier that is used once in a hundred comes to be used in most episodes.",
@@ -82,9 +89,7 @@ RUNGS = ("minimodel",)
     reverses="the verifier",
 )
 def study_verify_emerges(study):
-    useful = replace(presets.verify(), {"steps": STEPS, "evaluation": None, "watched": 1})
-    misleading = replace(useful, {"task.world.verify": Verify(sensitivity=0.3, specificity=0.3, hit_after_reject=0.5)})
-    points = {"useful verifier": useful, "misleading verifier": misleading}
+    points = arms()
     gaps = {label: drawn_gap(config, 0, "fresh/verify") for label, config in points.items()}
     if not gaps["useful verifier"] < 0 < gaps["misleading verifier"]:
         raise ValueError(f"the drawn world's gaps are {gaps}; they must differ in sign")
