@@ -1,1 +1,1 @@
-"""The second rung: a real tiny transformer trained on CPU with the simulator's update rule. Not built yet."""
+"""The second rung: a tiny transformer trained by the same update rule in token episodes, on a CPU."""

@@ -1,15 +1,15 @@
 """Under stale data PPO's clip is a speed limit on rare behaviours: it delays what emerges and does not stop it (H5).
 
-Why. Data that is k updates old was sampled by a policy in which the rare action was rarer. Its ratio is above 1 as soon as it
+Why. Data that is k steps old was sampled by a policy in which the rare action was rarer. Its ratio is above 1 as soon as it
 grows, and it is the first of all tokens to reach 1 + clip; from there on the clip takes its winners out of the gradient
-until the sampler has caught up. So its log-odds can grow by about ln(1 + clip) in k + 1 updates, whatever the gradient says.
+until the sampler has caught up. So its log-odds can grow by about ln(1 + clip) in k + 1 steps, whatever the gradient says.
 A weight that truncates the ratio keeps the gradient, and so does one without a bound; a mask on both sides loses it as well.
 
-Design. The world in which verify emerges, with a lag of four updates, under weights that differ in nothing but what they do
+Design. The world in which verify emerges, with a lag of four steps, under weights that differ in nothing but what they do
 outside their bounds. All arms share credit, normaliser, optimiser, starts and random numbers.
 
 Prediction. At ln(1 + clip) / (k + 1) a share of one half is reached from one in a hundred in 4.6 (k + 1) / ln(1 + clip)
-updates: 126 at .2 and four updates. Truncation and no bound are as quick as without a lag.
+steps: 126 at .2 and four steps. Truncation and no bound are as quick as without a lag.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ def limit(clip):
 
 @claim(
     "the-clip-delays-what-emerges-under-a-lag",
-    says="With PPO's clip at .2 a lag of four updates makes verify wait more than twice as long.",
+    says="With PPO's clip at .2 a lag of four steps makes verify wait more than twice as long.",
     kind=median(),
     region=above(2.0),
     predicts=Prediction(limit(0.2) / 15, source="the speed limit, over the wait without a lag"),
@@ -122,7 +122,7 @@ def study_clip_speed_limit(study):
         figures.bands(
             {label: runs[label] for label in ("no lag, clip 0.2", "clip 0.2", "mask on both sides", "truncated at 5")},
             VERIFY,
-            title="Under a lag of four updates the clip delays what emerges; truncation does not",
+            title="Under a lag of four steps the clip delays what emerges; truncation does not",
             ylabel="P(verify | document in hand)",
         ),
         caption=f"Exact probability; {SEEDS} seeds an arm, mean and 10-90 % band.",

@@ -6,12 +6,13 @@ action is proportional to its probability, so its share first stands and then ri
 times in ten is worth less than none, and the enumerated update points away from it.
 
 Design. The same decoder and the same GRPO as for the guess-first flip, AdamW at 2e-4, on 32 questions x 8 episodes. Two arms
-that differ in the verifier alone and share their starts; every seed has a world, a start and a stream of its own.
+that differ in the verifier alone and share their starts; every seed has a fact base, a start and a stream of its own.
 
-Prediction. The signs of the enumerated gaps; the values of the two habits; and the twenty updates within which the published
-run changed its behaviour. At constant speed in log-odds the wait to one half is ln(1/p0) / 4.39 = 1.05 times the rise from
-.1 to .9: the table compares. A first look at seeds 0 to 7 at a rate of 5e-4 had all of them there by step 15, too soon for
-a plateau to be seen; four pilot seeds, used for nothing else, then chose the rate and the length.
+Prediction. The signs of the enumerated gaps; the values of the two habits; and, for the rise, the twenty steps within which
+the published run made its other change, to guessing first. At constant speed in log-odds the wait to one half is
+ln(1/p0) / 4.39 = 1.05 times the rise from .1 to .9: the table compares. A first look at seeds 0 to 7 at a rate of 5e-4 had
+all of them there by step 15, too soon for a plateau to be seen; four pilot seeds, used for nothing else, then chose the rate
+and the length.
 """
 
 import numpy as np
@@ -51,7 +52,7 @@ def arms():
 )
 @claim(
     "a-misleading-verifier-does-not-emerge",
-    says="A verifier that is wrong seven times in ten is adopted in few runs or none.",
+    says="A verifier that is wrong seven times in ten comes to be used in most episodes in few runs or none.",
     kind=rate(),
     region=below(0.5),
     predicts=Prediction(0.0, source="enumerated gap of the drawn world, +.06"),
@@ -63,12 +64,14 @@ def arms():
     reverses="the verifier",
 )
 @claim(
-    "verify-rises-within-twenty-updates",
-    says="Once it takes off, verify goes from one in ten documents to nine in ten within twenty updates.",
+    "verify-rises-within-twenty-steps",
+    says="Once it takes off, verify goes from one in ten documents to nine in ten within twenty steps at this rate.",
     kind=time(),
     region=below(20),
-    predicts=Prediction(20, low=1, high=20, source="the published run's change, between steps 278 and 297"),
-    unit="steps from .1 to .9",
+    predicts=Prediction(
+        20, low=1, high=20, source="the published run's other change, between steps 278 and 297; a bound, no theory"
+    ),
+    unit="steps (of two updates) from .1 to .9",
     seeds=SEEDS,
     expect="supported",
     rungs=RUNGS,
@@ -80,7 +83,7 @@ def arms():
     says="Once verify has emerged, runs earn more than at their start.",
     kind=median(),
     region=above(0.1),
-    predicts=Prediction(0.21, source="values of the two habits in the drawn world"),
+    predicts=Prediction(0.225, source="values of the two habits in the drawn world, .725 and .5"),
     unit="mean reward of the last ten steps minus that of the first five",
     seeds=SEEDS,
     expect="supported",
@@ -105,9 +108,14 @@ def study_verify_emerges(study):
     r = runs["useful verifier"]
     low, high = (first_passages(r[VERIFY], level) for level in (0.1, 0.9))
     rise = high - low  # NaN without a take-off, and where it is not over by the end
-    study.conclude("verify-rises-within-twenty-updates", times=rise, censored_at=STEPS)
+    moves = moved["useful verifier"]
+    study.conclude("verify-rises-within-twenty-steps", times=rise, censored_at=STEPS, moved=moves)
     reward = r["train/reward"]
-    study.conclude("verify-raises-the-reward", values=reward[:, -10:].mean(1) - reward[:, :5].mean(1))
+    gain = {label: _gain(x["train/reward"]) for label, x in runs.items()}
+    study.conclude("verify-raises-the-reward", values=gain["useful verifier"], moved=moves)
+    study.control(
+        "verify-raises-the-reward", "a misleading one does not", region=below(0.1), values=gain["misleading verifier"]
+    )
     study.figure(
         emerges,
         figures.bands(
@@ -136,3 +144,8 @@ def study_verify_emerges(study):
         rows,
         caption="Enumerated gaps: {:+.3f} (useful) and {:+.3f} (misleading).".format(*gaps.values()),
     )
+
+
+def _gain(reward):
+    """Return the mean of the last ten steps minus that of the first five, by seed."""
+    return reward[:, -10:].mean(1) - reward[:, :5].mean(1)

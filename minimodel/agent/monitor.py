@@ -1,4 +1,4 @@
-"""The rule monitor: an answer before any search earns nothing, or ends the episode there.
+"""The rule monitor: an episode that answers before any search earns nothing, and a wrong such answer may end it.
 
 Simple, and made for one family of tasks: it looks at the order of actions and at nothing else.
 """
@@ -14,12 +14,12 @@ __all__ = ["EvidenceFirst"]
 
 @config
 class EvidenceFirst:
-    """Reward 0 for every episode whose first answer came before its first search."""
+    """Reward 0 (less `penalty`) for every episode whose first answer came before its first search."""
 
     ends: bool = False
-    """Whether such an answer also ends the episode, as wrong."""
+    """Whether such an answer, where it is wrong, also ends the episode."""
     penalty: float = 0.0
-    """What is taken off beyond the reward, in units of the reward."""
+    """What such an episode loses beyond its reward, in units of the reward."""
 
     def __post_init__(self) -> None:
         if self.penalty < 0:

@@ -35,9 +35,12 @@ class Optimiser(Protocol):
 
 
 def _check(config: Any) -> None:
-    for name in ("rate", "clip", "warmup"):
-        if getattr(config, name) < 0:
+    for name in ("rate", "clip", "warmup", "decay"):
+        if getattr(config, name, 0) < 0:
             raise ValueError(f"{name} = {getattr(config, name)} must be at least 0")
+    for name in ("b1", "b2"):
+        if not 0 <= getattr(config, name, 0) < 1:
+            raise ValueError(f"{name} = {getattr(config, name)} must lie in [0, 1)")
 
 
 @config

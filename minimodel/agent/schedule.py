@@ -1,8 +1,9 @@
-"""Schedules: which version writes what an update trains on, and which rollouts arrive for it at all.
+"""Schedules: which version writes what a step trains on, and which rollouts arrive for it at all.
 
-Update u trains on a batch of Q questions x G rollouts x K turns. A schedule says, before anything is sampled, with the
-weights after how many updates each turn of each rollout is written; and, once lengths are known, which rollouts are there
-when the update begins. That is all an asynchronous system decides about the data, so the loop is the same for every one.
+Step u trains on a batch of Q questions x G rollouts x K turns, in as many updates as minibatches and epochs make. A version
+is the weights before a step. A schedule says, before anything is sampled, which version writes each turn of each rollout;
+and, once lengths are known, which rollouts are there when the step begins. That is all an asynchronous system decides about
+the data, so the loop is the same for every one.
 """
 
 from typing import Protocol, runtime_checkable
@@ -26,11 +27,11 @@ class Schedule(Protocol):
 
     @property
     def reach(self) -> int:
-        """Return the most updates a version may be behind; so many are kept."""
+        """Return the most steps a version may be behind; so many are kept."""
         ...
 
-    def versions(self, update: int, shape: Shape) -> I64:
-        """Return the version that writes each turn, [Q, G, K]: 0 .. update, within reach, never falling along turns."""
+    def versions(self, step: int, shape: Shape) -> I64:
+        """Return the version that writes each turn, [Q, G, K]: 0 .. step, within reach, never falling along turns."""
         ...
 
     def arrives(self, taken: I64, uniforms: F32) -> Flags:
@@ -45,27 +46,27 @@ class Schedule(Protocol):
 
 @config
 class Lag:
-    """Every rollout is written by the policy of `updates` updates ago; all arrive. 0 is synchronous training."""
+    """Every rollout is written by the policy of `steps` steps ago; all arrive. 0 is synchronous training."""
 
-    updates: int = 0
-    """Age of the policy that samples, updates (k)."""
+    steps: int = 0
+    """Age of the policy that samples, steps (k)."""
 
     def __post_init__(self) -> None:
-        _at_least("updates", self.updates, 0)
+        _at_least("steps", self.steps, 0)
 
     @property
     def reach(self) -> int:
         """The lag."""
-        return self.updates
+        return self.steps
 
     @property
     def baseline(self) -> str:
         """All."""
         return "all"
 
-    def versions(self, update: int, shape: Shape) -> I64:
-        """Return max(update - k, 0) everywhere."""
-        return np.full(shape, max(update - self.updates, 0))
+    def versions(self, step: int, shape: Shape) -> I64:
+        """Return max(step - k, 0) everywhere."""
+        return np.full(shape, max(step - self.steps, 0))
 
     def arrives(self, taken: I64, uniforms: F32) -> Flags:
         """All arrive."""
@@ -74,32 +75,32 @@ class Lag:
 
 @config
 class InFlight:
-    """Weights change while episodes run: a rollout begins `updates` updates ago and takes a newer version every turn.
+    """Weights change while episodes run: a rollout begins `steps` steps ago and takes a newer version every turn.
 
-    Turn t is written by version update - max(updates - t, 0), as where weights are pushed to engines at every update and an
-    update takes as long as a turn.
+    Turn t is written by version step - max(steps - t, 0), as where weights are pushed to engines at every step and a
+    step takes as long as a turn.
     """
 
-    updates: int = 3
-    """Age of the policy that writes the first turn, updates."""
+    steps: int = 3
+    """Age of the policy that writes the first turn, steps."""
 
     def __post_init__(self) -> None:
-        _at_least("updates", self.updates, 0)
+        _at_least("steps", self.steps, 0)
 
     @property
     def reach(self) -> int:
         """The age of the first turn."""
-        return self.updates
+        return self.steps
 
     @property
     def baseline(self) -> str:
         """All."""
         return "all"
 
-    def versions(self, update: int, shape: Shape) -> I64:
-        """Return update - max(updates - t, 0), at least 0."""
-        age = np.maximum(self.updates - np.arange(shape[-1]), 0)
-        return np.broadcast_to(np.maximum(update - age, 0), shape).copy()
+    def versions(self, step: int, shape: Shape) -> I64:
+        """Return step - max(steps - t, 0), at least 0."""
+        age = np.maximum(self.steps - np.arange(shape[-1]), 0)
+        return np.broadcast_to(np.maximum(step - age, 0), shape).copy()
 
     def arrives(self, taken: I64, uniforms: F32) -> Flags:
         """All arrive."""
@@ -119,7 +120,7 @@ class Completion:
     over: str = "arrived"
     """What the baseline is over: ``"arrived"`` or ``"all"``."""
     lag: int = 0
-    """Age of the policy that samples, updates."""
+    """Age of the policy that samples, steps."""
 
     def __post_init__(self) -> None:
         _at_least("lag", self.lag, 0)
@@ -138,9 +139,9 @@ class Completion:
         """What was asked for."""
         return self.over
 
-    def versions(self, update: int, shape: Shape) -> I64:
-        """Return max(update - lag, 0) everywhere."""
-        return np.full(shape, max(update - self.lag, 0))
+    def versions(self, step: int, shape: Shape) -> I64:
+        """Return max(step - lag, 0) everywhere."""
+        return np.full(shape, max(step - self.lag, 0))
 
     def arrives(self, taken: I64, uniforms: F32) -> Flags:
         """Return u < (1 - d)^(turns - 1)."""

@@ -160,6 +160,20 @@ class Training:
                 "vocabulary more entities"
             )
         rules = (self.rule, *(change.rule for change in self.changes if change.rule is not None))
+        if self.drive is not None and not self.task.world.may_guess:
+            raise ValueError("a drive pushes answering at the start, which this world does not offer (may_guess)")
+        asked = 0 if self.evaluation is None else self.evaluation.prompts
+        spare = self.task.vocabulary.entities * self.task.vocabulary.relations * self.task.held_out
+        if asked > spare:
+            raise ValueError(
+                f"evaluation.prompts = {asked} of {spare:.0f} held-out questions; ask for fewer, raise task.held_out, or "
+                "set evaluation=None"
+            )
+        late = [change.step for change in self.changes if change.step >= self.steps > 0]
+        if late:
+            raise ValueError(
+                f"a change at step {late[0]} of a run of {self.steps} steps never comes; give an earlier step"
+            )
         unseen = isinstance(self.schedule, Completion) and self.schedule.over == "all"
         if unseen and any(rule.credit.per == "token" or rule.shaping for rule in rules):
             raise ValueError(
@@ -190,7 +204,6 @@ _MAY_CHANGE = (
     "retry_known",
     "hit_unknown",
     "anchoring",
-    "stale",
     "verify",
     "read_more",
     "search_median_s",

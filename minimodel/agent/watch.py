@@ -1,4 +1,4 @@
-"""What a run writes down at every step, under the names that mean the same at every rung.
+"""What a run writes down at every step; what the simulator also has bears the simulator's name.
 
 Values of the policy (``decision/``, ``entropy/``, ``drift/kl*``) are those *before* the step's update. ``drift/ratio*``
 compares the policy after the update with the one that sampled the batch: what a second pass over the batch would see;
@@ -168,7 +168,7 @@ def drift(probe: Probe, now: Tensor, reference: Tensor) -> Row:
 
 
 def ratios(probe: Probe, after: Tensor) -> Row:
-    """Return how far the policy after the update is from the one that sampled: by token and by whole trajectory.
+    """Return how far the policy after the update is from the one that sampled: by token and by whole episode.
 
     ``distance`` is the mean of |rho - 1| as it is, ``clamped`` that of rho clamped to the band, ``outside`` the share
     beyond it.
@@ -180,7 +180,7 @@ def ratios(probe: Probe, after: Tensor) -> Row:
     distance, whole = torch.expm1(gap).abs(), torch.expm1(gap.sum(-1)).abs()
     found: Row = {}
     levels = {"token": mask, "decision": mask & decision, "content": mask & ~decision}
-    parts = {name: distance[where] for name, where in levels.items()} | {"trajectory": whole}
+    parts = {name: distance[where] for name, where in levels.items()} | {"episode": whole}
     for name, values in parts.items():
         found[f"drift/ratio/{name}/distance"] = float(values.mean())
         found[f"drift/ratio/{name}/clamped"] = float(values.clamp(max=CLIP_BAND).mean())
@@ -229,7 +229,7 @@ def _joined(seen: Forward, name: str, mask: Tensor) -> Tensor | None:
 
 
 def staleness(batch: Collected, update: int) -> Row:
-    """Return how many updates behind the tokens were written: the oldest, the newest, and the mean over tokens."""
+    """Return how many steps behind the tokens were written: the oldest, the newest, and the mean over tokens."""
     lag = update - batch.version[batch.sampled]
     return {
         "staleness/oldest": float(lag.max()),

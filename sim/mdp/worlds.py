@@ -1,6 +1,6 @@
 """Worlds: the few quantities that matter, as one frozen record that every rung builds its task from.
 
-The simulator builds a :class:`~sim.mdp.graph.ToolGraph`; the tiny transformer will build a synthetic fact base and a
+The simulator builds a :class:`~sim.mdp.graph.ToolGraph`; the tiny transformer builds a synthetic fact base and a
 token environment, and full scale a question set with a search tool, from the same record.
 
 Questions come in kinds. A *known* one the model can answer without evidence; of an *unknown* one it cannot. A search

@@ -6,6 +6,8 @@ import pytest
 pytest.importorskip("torch")
 
 from minimodel import presets
+from minimodel.agent.monitor import EvidenceFirst
+from minimodel.agent.schedule import Completion
 from minimodel.agent.train import train
 from minimodel.forecast import drawn_gap
 from sim.learning.normalisers import MicrobatchMean, SequenceMean, TokenMean
@@ -51,6 +53,14 @@ def test_a_verifier_is_worth_asking_from_one_half_on():
     assert gap(0.95) < gap(0.7) < -0.05
     assert gap(0.5) == pytest.approx(0, abs=1e-9)
     assert gap(0.3) > 0.05
+
+
+@pytest.mark.parametrize(
+    "other", [{"monitor": EvidenceFirst()}, {"schedule": Completion(0.5)}, {"temperature": 2.0}], ids=str
+)
+def test_what_the_sums_are_not_about_is_refused(other):
+    with pytest.raises(ValueError, match=f"no exact sum for this run's {next(iter(other))}"):
+        drawn_gap(replace(inside(), other), 0)
 
 
 @pytest.mark.long

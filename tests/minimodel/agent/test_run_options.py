@@ -55,10 +55,10 @@ def test_every_token_is_written_by_the_version_it_names(schedule, batches):
             assert gap[batch.version == v].max() < 1e-5
             if (batch.version >= 0).any() and (batch.version[batch.sampled] != v).any():
                 assert gap[batch.sampled & (batch.version != v)].max() > 1e-3
-    assert len(policies) == 5 - (schedule.updates if isinstance(schedule, Lag) else 0)
+    assert len(policies) == 5 - (schedule.steps if isinstance(schedule, Lag) else 0)
     assert sorted(run.versions) == list(range(4 - schedule.reach, 5))  # those that will be asked for, and no more
     oldest = [row["staleness/oldest"] for row in run.rows]
-    assert oldest == [min(u, schedule.updates) for u in range(5)]
+    assert oldest == [min(u, schedule.steps) for u in range(5)]
     newest = [row["staleness/newest"] for row in run.rows]
     assert newest == (oldest if isinstance(schedule, Lag) else [0] * 5)
 

@@ -74,9 +74,9 @@ def test_arrivals_follow_the_law():
 
 
 def test_bounds_are_named():
-    with pytest.raises(ValueError, match="updates = -1 must be at least 0"):
+    with pytest.raises(ValueError, match="steps = -1 must be at least 0"):
         Lag(-1)
-    with pytest.raises(ValueError, match="updates = -2 must be at least 0"):
+    with pytest.raises(ValueError, match="steps = -2 must be at least 0"):
         InFlight(-2)
     with pytest.raises(ValueError, match=r"drop = 1.0 must lie in \[0, 1\)"):
         Completion(1.0)

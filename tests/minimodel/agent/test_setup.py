@@ -7,13 +7,15 @@ from minimodel.agent.optimiser import Sgd
 from minimodel.agent.schedule import Completion, InFlight
 from minimodel.agent.setup import Change, Drive, Evaluation, Training
 from sim.learning.family import cispo, grpo, minimax_forge
-from sim.mdp.worlds import ReadMore, Verify
+from sim.learning.rule import Rule
+from sim.learning.step_credit import RewardToGo
+from sim.mdp.worlds import ReadMore, Verify, verify_world
 from sim.records.config import ConfigError, canonical_json, from_dict, replace, to_dict
 from tests.minimodel.agent.small import SIZE, TASK, WORLD
 
 
 def small(**more):
-    return Training(**({"task": TASK, "size": SIZE, "prompts": 12, "group": 4} | more))
+    return Training(**({"task": TASK, "size": SIZE, "prompts": 12, "group": 4, "evaluation": None} | more))
 
 
 def test_a_config_goes_to_a_dictionary_and_back():
@@ -62,6 +64,12 @@ def test_worlds_and_rules_change_when_they_are_said_to():
         ({"rule": minimax_forge()}, "reads 'process_reward'"),
         ({"changes": (Change(3, rule=minimax_forge()),)}, "reads 'process_reward'"),
         ({"changes": (Change(3, rule=grpo()), Change(1, rule=cispo()))}, r"changes at steps \[3, 1\]; give them in order"),
+        ({"changes": (Change(100, rule=cispo()),)}, "a change at step 100 of a run of 100 steps never comes"),
+        ({"changes": (Change(1, world=with_fields(WORLD, stale=0.5)),)}, "at step 1 alters stale"),
+        ({"evaluation": Evaluation(prompts=7)}, "evaluation.prompts = 7 of 6 held-out questions"),
+        ({"prompts": 19}, "prompts = 19 of 18 questions that are not held out"),
+        ({"task": with_fields(TASK, world=verify_world()), "drive": Drive(0.1)}, "this world does not offer"),
+        ({"schedule": Completion(0.5, over="all"), "rule": Rule(RewardToGo())}, "use over='arrived'"),
         ({"changes": (Change(1, world=with_fields(WORLD, turns=5, known=0.1)),)}, "at step 1 alters known, turns"),
         ({"changes": (Change(1, world=with_fields(WORLD, verify=Verify())),)}, "alters verify"),
         ({"changes": (Change(1, world=with_fields(WORLD, read_more=ReadMore())),)}, "alters read_more"),

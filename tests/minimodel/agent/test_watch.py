@@ -231,7 +231,7 @@ def test_ratios_by_hand(probed):
         whole[row] += gap
         gaps["token"].append(gap)
         gaps["decision" if offset == LAYOUT.thinking else "content"].append(gap)
-    for name, gap in (*gaps.items(), ("trajectory", whole)):
+    for name, gap in (*gaps.items(), ("episode", whole)):
         distance = np.abs(np.exp(gap) - 1)
         assert found[f"drift/ratio/{name}/distance"] == pytest.approx(distance.mean(), rel=1e-4)
         assert found[f"drift/ratio/{name}/outside"] == pytest.approx((distance > 0.2).mean(), abs=1e-6)
@@ -248,8 +248,8 @@ def test_ratios_by_hand(probed):
         for k, value in enumerate(turns):
             assert found[f"drift/ratio/{name}/distance/turn{k}"] == pytest.approx(value, rel=1e-3, abs=1e-6)
     distance, outside = trajectory_ratio(per_token, watch.CLIP_BAND)
-    assert found["drift/ratio/trajectory/distance"] == pytest.approx(distance, rel=1e-4)
-    assert found["drift/ratio/trajectory/outside"] == pytest.approx(outside)
+    assert found["drift/ratio/episode/distance"] == pytest.approx(distance, rel=1e-4)
+    assert found["drift/ratio/episode/outside"] == pytest.approx(outside)
 
 
 def test_decision_shares_of_the_learner_are_those_of_the_sampler_on_policy(probed):
@@ -353,7 +353,6 @@ SHARED = {
     "train/reward", "train/turns", "train/degenerate_share", "behaviour/effective_workflows", "behaviour/no_search_share",
     "drift/kl_decisions", "drift/kl_content", "drift/kl_trajectory",
     "drift/ratio/token/distance", "drift/ratio/token/outside",
-    "drift/ratio/trajectory/distance", "drift/ratio/trajectory/outside",
     "decision/share/start/answer", "decision/share/fresh/answer", "decision/share/failed/answer",
 }  # fmt: skip
 SHARED |= {
