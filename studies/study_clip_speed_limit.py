@@ -20,9 +20,11 @@ from sim.learning.weights import Bounded, Region, ppo_clip, truncated
 from sim.records.config import replace
 from sim.signals.onsets import first_passages
 from studies.kit import Prediction, above, below, claim, figures, median, rate, within
+from studies.kit.slopes import power
 
 VERIFY = "decision/share/fresh/verify"
 STEPS, LAG = 150, 4
+WAIT = 15  # about what the same world takes without a lag, in study_verify_emerges
 SEEDS = 8
 RUNGS = ("minimodel",)
 
@@ -51,7 +53,7 @@ def limit(clip):
     says="With PPO's clip at .2 a lag of four steps makes verify wait more than twice as long.",
     kind=median(),
     region=above(2.0),
-    predicts=Prediction(limit(0.2) / 15, source="the speed limit, over the wait without a lag"),
+    predicts=Prediction(limit(0.2) / WAIT, source="the speed limit, over the wait without a lag"),
     unit="step of one half under the lag, over that without",
     seeds=SEEDS,
     rungs=RUNGS,
@@ -77,7 +79,7 @@ def limit(clip):
     says="Under the same lag, ratios truncated at 5 let verify emerge before the clip does.",
     kind=median(),
     region=below(0.7),
-    predicts=Prediction(15 / limit(0.2), source="the wait without a lag, over the speed limit"),
+    predicts=Prediction(WAIT / limit(0.2), source="the wait without a lag, over the speed limit"),
     unit="step of one half under truncation, over that under the clip",
     seeds=SEEDS,
     rungs=RUNGS,
@@ -99,8 +101,6 @@ def limit(clip):
     reverses="the lag: without one the first minibatch has ratio 1 and no clip binds",
 )
 def study_clip_speed_limit(study):
-    from studies.kit.slopes import power
-
     points = arms()
     runs = study.sweep(points)
     half = {label: first_passages(r[VERIFY], 0.5) for label, r in runs.items()}

@@ -5,13 +5,9 @@ class, a function in every module that imported it.
 """
 
 import math
-import sys
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pytest
 
 from sim.learning import logprobs, normalisers, penalties, step_credit, view
 from sim.learning.credit import Advantage, GroupCredit, LeaveOneOut
@@ -22,45 +18,12 @@ from sim.mdp.sampling import Sampler
 from sim.records import staleness as staleness_module
 from sim.records.rng import BlockStream
 from sim.signals import tokens
-
-Patch = pytest.MonkeyPatch
-Mutation = Callable[[Patch, dict[str, Any]], None]
+from tests.mutations import Mutation, around, entering, everywhere, put
 
 MUTATIONS: list[tuple[str, str, Mutation]] = []
 """(name of a test, the fault in words, mutation that makes it fail)."""
 
-
-def fails(*tests: str) -> Callable[..., Mutation]:
-    """Enter a mutation in the table under the tests that catch it."""
-
-    def enter(mutation: Mutation, fault: str = "") -> Mutation:
-        MUTATIONS.extend((test, fault or mutation.__name__.replace("_", " "), mutation) for test in tests)
-        return mutation
-
-    return enter
-
-
-def put(owner: Any, name: str, wrong: Callable[..., Any]) -> Mutation:
-    """Replace a method of a class or a function of one module."""
-    return lambda patch, tests: patch.setattr(owner, name, wrong)
-
-
-def around(owner: Any, name: str, wrong: Callable[..., Any]) -> Mutation:
-    """Replace it by one that is given the shipped one first."""
-    shipped = getattr(owner, name)
-    return put(owner, name, lambda *given: wrong(shipped, *given))
-
-
-def everywhere(shipped: Callable[..., Any], wrong: Callable[..., Any]) -> Mutation:
-    """Replace a function in its own module and in all that imported its name, the tests among them."""
-    name = shipped.__name__
-
-    def mutate(patch: Patch, tests: dict[str, Any]) -> None:
-        for module in list(sys.modules.values()):
-            if getattr(module, "__dict__", {}).get(name) is shipped:
-                patch.setattr(module, name, wrong)
-
-    return mutate
+fails = entering(MUTATIONS)
 
 
 # --- normalisers ------------------------------------------------------------------------------------------------------

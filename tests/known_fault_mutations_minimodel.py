@@ -1,7 +1,6 @@
 """Each known fault put into the tiny transformer's path, with the test of ``test_known_faults_minimodel.py`` that then
 must fail; see ``known_fault_mutations.py``."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,22 +17,15 @@ from minimodel.agent.run import Run
 from minimodel.agent.watch import Probe
 from sim.learning import normalisers, penalties, step_credit, view
 from sim.learning.normalisers import TokenMean
-from sim.learning.rule import Prepared
 from sim.learning.weights import Bounded, Weights
-from tests.known_fault_mutations import Mutation, around, everywhere, put
+from tests.known_fault_mutations import micro_batches
+from tests.mutations import Mutation, around, entering, everywhere, put
 
 MUTATIONS: list[tuple[str, str, Mutation]] = []
 """(name of a test, the fault in words, mutation that makes it fail)."""
 
 
-def fails(*tests: str) -> Callable[..., Mutation]:
-    """Enter a mutation in the table under the tests that catch it."""
-
-    def enter(mutation: Mutation, fault: str = "") -> Mutation:
-        MUTATIONS.extend((test, fault or mutation.__name__.replace("_", " "), mutation) for test in tests)
-        return mutation
-
-    return enter
+fails = entering(MUTATIONS)
 
 
 def written(wrong):
@@ -66,19 +58,8 @@ F6 = "test_f6_costs_of_what_came_back_reach_nobody"
 F8 = "test_f8_what_was_sampled_is_what_is_read_and_trained_on"
 
 
-def pieces(factor):
-    shipped = Prepared.cut
-
-    def cut(self, along, index):
-        part = shipped(self, along, index)
-        made = factor(part, len(part.mask) / len(self.mask))
-        return replace(part, factor=made, signal=part.sampled * part.advantage.value * made)
-
-    return put(Prepared, "cut", cut)
-
-
-fails(F2)(pieces(lambda part, share: part.factor * share), "divided by the number of pieces again")
-fails(F2)(pieces(lambda part, share: TokenMean()(part.sampled)), "each piece has its own denominator")
+fails(F2)(micro_batches(lambda part, share: part.factor * share), "divided by the number of pieces again")
+fails(F2)(micro_batches(lambda part, share: TokenMean()(part.sampled)), "each piece has its own denominator")
 
 fails(F5)(prepared(mask=lambda mask: ~mask), "the mask is inverted")
 fails(F5)(prepared(mask=lambda mask: mask.roll(1, -1)), "the mask is off by one")

@@ -7,7 +7,6 @@ the project's list of known faults. Beside these: F5 and F23 on records in ``tes
 """
 
 import hashlib
-import inspect
 import itertools
 import math
 
@@ -35,6 +34,7 @@ from sim.records.rollouts import Outcome, Rollouts, Tokens
 from sim.records.staleness import staleness
 from sim.signals.tokens import clip_fractions, distribution_entropy, masked_mean, mean_surprisal
 from tests.known_fault_mutations import MUTATIONS
+from tests.mutations import fails_under
 
 Z2 = np.zeros((1, 2))
 
@@ -396,11 +396,7 @@ def test_lookups_read_what_they_scatter(tiny):
     ids=[f"{n.split('_')[1]}: {fault}" for n, fault, _ in MUTATIONS],
 )
 def test_the_mutation_makes_its_test_fail(name, mutate, request, monkeypatch):
-    test = globals()[name]
-    arguments = {fixture: request.getfixturevalue(fixture) for fixture in inspect.signature(test).parameters}
-    mutate(monkeypatch, globals())
-    with np.errstate(all="ignore"), pytest.raises((AssertionError, pytest.fail.Exception)):
-        test(**arguments)
+    fails_under(mutate, name, globals(), request, monkeypatch)
 
 
 def test_every_fault_has_a_mutation():

@@ -4,7 +4,6 @@ As in ``test_known_faults.py`` every test calls what is shipped and compares wit
 test here puts each fault of ``known_fault_mutations_minimodel.py`` into it and shows that the fault's own test then fails.
 """
 
-import inspect
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -46,6 +45,7 @@ from tests.minimodel.agent.small import (
     relative_gap,
     training,
 )
+from tests.mutations import fails_under
 
 LAYOUT, ENVIRONMENT, V, K = TASK.layout, environment_of(TASK), TASK.vocabulary.size, TASK.layout.turns
 CLIPPED = Rule(GroupCredit(), ppo_clip(), TokenMean())
@@ -485,11 +485,7 @@ def test_f30_resumption_neither_skips_nor_repeats_a_question(tmp_path, monkeypat
     ids=[f"{n.split('_')[1]}: {fault}" for n, fault, _ in MUTATIONS],
 )
 def test_the_mutation_makes_its_test_fail(name, mutate, request, monkeypatch):
-    test = globals()[name]
-    arguments = {fixture: request.getfixturevalue(fixture) for fixture in inspect.signature(test).parameters}
-    mutate(monkeypatch, globals())
-    with np.errstate(all="ignore"), pytest.raises((AssertionError, pytest.fail.Exception)):
-        test(**arguments)
+    fails_under(mutate, name, globals(), request, monkeypatch)
 
 
 def test_every_fault_has_a_mutation():

@@ -7,12 +7,15 @@ from minimodel.agent.collect import Collected
 from minimodel.agent.policy import TinyPolicy
 from minimodel.agent.protocols import Flags
 from minimodel.tasks.environment import Environment
-from minimodel.tasks.layout import PROMPT
+from minimodel.tasks.layout import PROMPT, Layout
 from sim.records.nested import Segment, Trajectory, Turn
 from sim.records.rollouts import Rollouts
 from sim.records.tables import Outcome, Tokens
 
 __all__ = ["to_rollouts"]
+
+Scores = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Log-probabilities under sampler, learner and reference, [Q, G, T] each."""
 
 
 @torch.no_grad()
@@ -42,62 +45,59 @@ def to_rollouts(
         Episodes that the update may use, [Q, G]; None for all. The others are kept, and no learner took them.
     """
     there = np.ones(batch.reward.shape, np.bool_) if arrived is None else arrived
-    now, before = _logp(proximal, batch), _logp(reference, batch)
-    layout, Q = environment.task.layout, len(batch.question)
-    trajectories = []
-    for q in range(Q):
-        for g in range(batch.reward.shape[1]):
-            turns, n = [], int(batch.taken[q, g])
-            for k in range(n):
-                first = 0 if k == 0 else PROMPT + k * layout.turn
-                last = min(PROMPT + (k + 1) * layout.turn, layout.length(n))
-                at = slice(first, last)
-                sampled = batch.sampled[q, g, at]
-                decision = int(layout.decisions[k])
+    scored = batch.logp, _logp(proximal, batch), _logp(reference, batch)
+    Q, G = batch.reward.shape
+    return Rollouts.from_trajectories(
+        [
+            _trajectory(batch, environment.task.layout, scored, step, q, g, there[q, g])
+            for q in range(Q)
+            for g in range(G)
+        ]
+    )
 
-                def noted(x: np.ndarray, sampled: np.ndarray = sampled) -> np.ndarray:
-                    return np.where(sampled, x.astype(float), np.nan)
 
-                turns.append(
-                    Turn(
-                        action=int(batch.action[q, g, k]),
-                        index=k,
-                        context=int(batch.context[q, g, k]),
-                        state_id=int(batch.node[q, g, k]),
-                        generated=int(sampled.sum()),
-                        observed=int((~sampled).sum()) - (PROMPT if k == 0 else 0),
-                        logp_behaviour=float(batch.logp[q, g, decision]),
-                        logp_proximal=float(now[q, g, decision]),
-                        logp_reference=float(before[q, g, decision]),
-                        entropy=float(batch.entropy[q, g, at][sampled].mean()),
-                        tokens=Tokens(
-                            id=batch.ids[q, g, at],
-                            sampled=sampled,
-                            train=sampled & there[q, g],
-                            version=batch.version[q, g, at],
-                            logp_behaviour=noted(batch.logp[q, g, at]),
-                            logp_proximal=noted(now[q, g, at]),
-                            logp_reference=noted(before[q, g, at]),
-                        ),
-                    )
-                )
-            versions = batch.version[q, g][batch.sampled[q, g]]
-            segment = Segment(
-                turns=tuple(turns),
-                version_oldest=int(versions.min()),
-                version_newest=int(versions.max()),
-                start=0.0,
-                end=float(batch.latency_s[q, g].sum()),
-                take_version=step if there[q, g] else -1,
-            )
-            trajectories.append(
-                Trajectory(
-                    task=step * Q + q,
-                    segments=(segment,),
-                    reward=float(batch.reward[q, g]),
-                    outcome=Outcome(int(batch.outcome[q, g])),
-                    start=0.0,
-                    end=segment.end,
-                )
-            )
-    return Rollouts.from_trajectories(trajectories)
+def _trajectory(batch: Collected, layout: Layout, scored: Scores, step: int, q: int, g: int, there: bool) -> Trajectory:
+    """Return one episode; `there` says whether a learner took it."""
+    versions = batch.version[q, g][batch.sampled[q, g]]
+    segment = Segment(
+        turns=tuple(_turn(batch, layout, scored, q, g, k, there) for k in range(int(batch.taken[q, g]))),
+        version_oldest=int(versions.min()),
+        version_newest=int(versions.max()),
+        start=0.0,
+        end=float(batch.latency_s[q, g].sum()),
+        take_version=step if there else -1,
+    )
+    return Trajectory(
+        task=step * len(batch.question) + q,
+        segments=(segment,),
+        reward=float(batch.reward[q, g]),
+        outcome=Outcome(int(batch.outcome[q, g])),
+        start=0.0,
+        end=segment.end,
+    )
+
+
+def _turn(batch: Collected, layout: Layout, scored: Scores, q: int, g: int, k: int, there: bool) -> Turn:
+    """Return turn k of an episode, with the prompt before it where it is the first."""
+    first = 0 if k == 0 else PROMPT + k * layout.turn
+    last = min(PROMPT + (k + 1) * layout.turn, layout.length(int(batch.taken[q, g])))
+    at, decision = (q, g, slice(first, last)), (q, g, int(layout.decisions[k]))
+    sampled = batch.sampled[at]
+    logp = dict(zip(("logp_behaviour", "logp_proximal", "logp_reference"), scored, strict=True))
+    return Turn(
+        action=int(batch.action[q, g, k]),
+        index=k,
+        context=int(batch.context[q, g, k]),
+        state_id=int(batch.node[q, g, k]),
+        generated=int(sampled.sum()),
+        observed=int((~sampled).sum()) - (PROMPT if k == 0 else 0),
+        entropy=float(batch.entropy[at][sampled].mean()),
+        **{name: float(x[decision]) for name, x in logp.items()},
+        tokens=Tokens(
+            id=batch.ids[at],
+            sampled=sampled,
+            train=sampled & there,
+            version=batch.version[at],
+            **{name: np.where(sampled, x[at].astype(float), np.nan) for name, x in logp.items()},
+        ),
+    )

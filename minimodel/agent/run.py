@@ -61,7 +61,7 @@ class Run:
         )
         self.now = TinyPolicy(model, config.temperature, bfloat16=config.precision == "bfloat16")
         self.reference = TinyPolicy(model, config.temperature).frozen()
-        self.environments: dict[int, Environment] = {}
+        self._environment: Environment | None = None
         self.optimiser = config.optimiser.build(self.now.parameters())
         self.updates_made = 0
         self.engine = LocalEngine(compiled=config.decode == "compiled")
@@ -217,22 +217,20 @@ class Run:
         self.engine.publish(version, self.versions[version])
 
     def environment(self, step: int) -> Environment:
-        """Return the environment of a step."""
+        """Return the environment of a step, the last one again while the world stays."""
         c = self.config
         world = c.world_at(step)
-        since = max(
-            (change.step for change in c.changes if change.step <= step and change.world is not None), default=0
-        )
-        if since not in self.environments:
+        if self._environment is None or self._environment.task.world != world:
             ends = c.monitor is not None and c.monitor.ends
-            self.environments = {since: Environment(replace(c.task, {"world": world}), self.facts, ends_on_guess=ends)}
-        return self.environments[since]
+            self._environment = Environment(replace(c.task, {"world": world}), self.facts, ends_on_guess=ends)
+        return self._environment
 
     def _push(self, step: int) -> Push | None:
         drive = self.config.drive
         if drive is None:
             return None
-        return Push(int(self.config.task.layout.decisions[0]), ANSWER, drive.logits(step))
+        added = drive.rate * min(max(step - drive.start, 0), drive.duration)  # before this step
+        return Push(int(self.config.task.layout.decisions[0]), ANSWER, added)
 
     # Watching ---------------------------------------------------------------------------------------------------------
 

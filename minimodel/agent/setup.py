@@ -10,6 +10,7 @@ from minimodel.pretrain.skill import Asks
 from minimodel.pretrain.start import Start
 from minimodel.tasks.task import Task
 from sim.learning.rule import Rule
+from sim.learning.setup import Drive, Evaluation
 from sim.mdp.worlds import World
 from sim.records.config import config
 
@@ -32,44 +33,6 @@ class Change:
             raise ValueError(f"step = {self.step} must be at least 0")
         if self.world is None and self.rule is None:
             raise ValueError("a change of nothing; give a world or a rule")
-
-
-@config
-class Drive:
-    """An external push on answering at the start: logits added to that decision. A version keeps the push of its step."""
-
-    rate: float
-    """Logits per step (v)."""
-    start: int = 0
-    """First step pushed."""
-    duration: int = 40
-    """Steps pushed (D)."""
-
-    def __post_init__(self) -> None:
-        if self.start < 0 or self.duration < 0:
-            raise ValueError(f"start = {self.start} and duration = {self.duration} must be at least 0")
-
-    def logits(self, step: int) -> float:
-        """Return what has been added before step `step`."""
-        return self.rate * min(max(step - self.start, 0), self.duration)
-
-
-@config
-class Evaluation:
-    """Episodes on held-out questions, apart from the training episodes, with the policy as it is before the update."""
-
-    every: int = 10
-    """Steps between evaluations."""
-    prompts: int = 64
-    """Held-out questions."""
-    group: int = 4
-    """Episodes for each."""
-
-    def __post_init__(self) -> None:
-        if min(self.every, self.prompts, self.group) < 1:
-            raise ValueError(
-                f"every, prompts and group must be at least 1; got {self.every}, {self.prompts}, {self.group}"
-            )
 
 
 @config
@@ -114,17 +77,17 @@ class Training:
     monitor: EvidenceFirst | None = None
     """The rule monitor, as reward shaping."""
     drive: Drive | None = None
-    """External drive."""
+    """External push on the decision to answer at the start, the same in sampler and learner."""
     changes: tuple[Change, ...] = ()
     """What changes on the way, in order of step."""
-    evaluation: Evaluation | None = Evaluation()
+    evaluation: Evaluation | None = Evaluation(every=10, prompts=64, group=4)
     """Held-out evaluation."""
     watched: int = 2
     """Episodes of each group on which exact KL and ratios are computed."""
     on_zero_signal: str = "step"
     """What an update does when every coefficient is 0: ``"step"`` (momentum goes on) or ``"skip"``."""
     starts_shared_by: int = 1
-    """Neighbouring seeds that share a world and a supervised start; 1 gives every seed its own."""
+    """Neighbouring seeds that share a fact base and a supervised start; 1 gives every seed its own."""
     keep_rollouts: int | None = None
     """A step whose episodes are kept with the run; None for none."""
 
@@ -153,40 +116,9 @@ class Training:
                 raise ValueError(f"{name} = {getattr(self, name)!r} must be one of {', '.join(map(repr, allowed))}")
         if self.keep_rollouts is not None and not 0 <= self.keep_rollouts < self.steps:
             raise ValueError(f"keep_rollouts = {self.keep_rollouts} must be a step of the run, 0 to {self.steps - 1}")
-        trained = self.task.vocabulary.entities * self.task.vocabulary.relations * (1 - self.task.held_out)
-        if self.prompts > trained:
-            raise ValueError(
-                f"prompts = {self.prompts} of {trained:.0f} questions that are not held out; ask for fewer, or give the "
-                "vocabulary more entities"
-            )
-        rules = (self.rule, *(change.rule for change in self.changes if change.rule is not None))
-        if self.drive is not None and not self.task.world.may_guess:
-            raise ValueError("a drive pushes answering at the start, which this world does not offer (may_guess)")
-        asked = 0 if self.evaluation is None else self.evaluation.prompts
-        spare = self.task.vocabulary.entities * self.task.vocabulary.relations * self.task.held_out
-        if asked > spare:
-            raise ValueError(
-                f"evaluation.prompts = {asked} of {spare:.0f} held-out questions; ask for fewer, raise task.held_out, or "
-                "set evaluation=None"
-            )
-        late = [change.step for change in self.changes if change.step >= self.steps > 0]
-        if late:
-            raise ValueError(
-                f"a change at step {late[0]} of a run of {self.steps} steps never comes; give an earlier step"
-            )
-        unseen = isinstance(self.schedule, Completion) and self.schedule.over == "all"
-        if unseen and any(rule.credit.per == "token" or rule.shaping for rule in rules):
-            raise ValueError(
-                "Completion(over='all') knows the rewards of rollouts that did not arrive but not their tokens, which this "
-                "rule's credit or shaping reads; use over='arrived'"
-            )
-        if any("process_reward" in rule.reads for rule in rules):
-            raise ValueError("this rule reads 'process_reward', judgements of single steps, which this task has not")
-        if list(self.changes) != sorted(self.changes, key=lambda c: c.step):
-            raise ValueError(f"changes at steps {[c.step for c in self.changes]}; give them in order")
-        for change in self.changes:
-            if change.world is not None:
-                _check_same_questions(self.task.world, change.world, change.step)
+        _check_questions(self)
+        _check_rules(self)
+        _check_changes(self)
 
     def world_at(self, step: int) -> World:
         """Return the world of a step."""
@@ -197,6 +129,48 @@ class Training:
         """Return the rule of a step."""
         found = [c.rule for c in self.changes if c.step <= step and c.rule is not None]
         return found[-1] if found else self.rule
+
+
+def _check_questions(c: Training) -> None:
+    """Refuse a run that needs more questions than there are."""
+    words = c.task.vocabulary
+    held_out = words.entities * words.relations * c.task.held_out
+    trained = words.entities * words.relations - held_out
+    asked = 0 if c.evaluation is None else c.evaluation.prompts
+    for name, wanted, there, way in (
+        ("prompts", c.prompts, trained, "give the vocabulary more entities"),
+        ("evaluation.prompts", asked, held_out, "raise task.held_out, or set evaluation=None"),
+    ):
+        if wanted > there:
+            kind = "that are not held out" if name == "prompts" else "held out"
+            raise ValueError(f"{name} = {wanted} of {there:.0f} questions {kind}; ask for fewer, or {way}")
+
+
+def _check_rules(c: Training) -> None:
+    """Refuse what the task, the schedule or the world does not have."""
+    rules = (c.rule, *(change.rule for change in c.changes if change.rule is not None))
+    if any("process_reward" in rule.reads for rule in rules):
+        raise ValueError("this rule reads 'process_reward', judgements of single steps, which this task has not")
+    unseen = isinstance(c.schedule, Completion) and c.schedule.over == "all"
+    if unseen and any(rule.credit.per == "token" or rule.shaping for rule in rules):
+        raise ValueError(
+            "Completion(over='all') knows the rewards of rollouts that did not arrive but not their tokens, which this "
+            "rule's credit or shaping reads; use over='arrived'"
+        )
+    if c.drive is not None and not c.task.world.may_guess:
+        raise ValueError("a drive pushes answering at the start, which this world does not offer (may_guess)")
+
+
+def _check_changes(c: Training) -> None:
+    """Refuse changes out of order, after the end, or to another task."""
+    steps = [change.step for change in c.changes]
+    if steps != sorted(steps):
+        raise ValueError(f"changes at steps {steps}; give them in order")
+    if steps and steps[-1] >= c.steps > 0:
+        raise ValueError(f"a change at step {steps[-1]} of a run of {c.steps} steps never comes; give an earlier step")
+    for change in c.changes:
+        if change.world is not None:
+            _check_same_questions(c.task.world, change.world, change.step)
 
 
 _MAY_CHANGE = (

@@ -47,14 +47,11 @@ def _mean(x: NDArray[np.generic], where: Flags) -> float:
 
 def behaviour(prefix: str, batch: Collected, environment: Environment) -> Row:
     """Return what the episodes did, by turn: shares of *all* episodes, finished ones included."""
-    names, K = environment.graph.actions, batch.action.shape[-1]
-    running, n = batch.running, batch.reward.size
-    found: Row = {}
-    solved = np.cumsum(batch.correct & running, -1) > 0
-    for t in range(K):
-        found[f"{prefix}/accuracy/turn{t}"] = float(solved[..., t].sum() / n)
-        for a, name in enumerate(names):
-            found[f"{prefix}/{name}_share/turn{t}"] = float(((batch.action[..., t] == a) & running[..., t]).sum() / n)
+    found, counted = Row(), counts(batch, environment)
+    shares = {"accuracy": counted.accuracy()}
+    shares |= {f"{name}_share": counted.action_share(a) for a, name in enumerate(environment.graph.actions)}
+    for name, by_turn in shares.items():
+        found |= {f"{prefix}/{name}/turn{t}": value for t, value in enumerate(by_turn.tolist())}
     return found
 
 

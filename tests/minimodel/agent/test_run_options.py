@@ -113,6 +113,12 @@ def test_what_a_lag_samples_is_what_a_later_drive_samples():
     assert not np.array_equal(later["behaviour/answer_share/turn0"], undriven["behaviour/answer_share/turn0"])
 
 
+def test_a_drive_by_hand():
+    """0.5 a step from step 2 on, for 4 steps: what has been added before each step."""
+    run = begin(training(drive=Drive(0.5, start=2, duration=4)))
+    assert [run._push(u).logits for u in range(9)] == [0, 0, 0, 0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
+
+
 def test_a_drive_pushes_the_start_and_nothing_else():
     """Rate 0: the odds of answering at the start grow by the push exactly, on the same states."""
     run = begin(training(optimiser=Sgd(0.0), drive=Drive(0.5, start=1, duration=2), steps=5, schedule=Lag(9)))

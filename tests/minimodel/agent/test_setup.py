@@ -34,12 +34,6 @@ def test_a_config_goes_to_a_dictionary_and_back():
     assert replace(c, {"task.world.hit_unknown": 0.9}).task.world.hit_unknown == 0.9
 
 
-def test_a_drive_by_hand():
-    """0.5 a step from step 2 on, for 4 steps: what has been added before each step."""
-    drive = Drive(0.5, start=2, duration=4)
-    assert [drive.logits(u) for u in range(9)] == [0, 0, 0, 0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
-
-
 def test_worlds_and_rules_change_when_they_are_said_to():
     worse, better = (with_fields(WORLD, hit_unknown=h) for h in (0.2, 0.8))
     c = small(rule=grpo(), changes=(Change(2, world=worse), Change(4, rule=cispo()), Change(6, world=better)))
@@ -66,7 +60,7 @@ def test_worlds_and_rules_change_when_they_are_said_to():
         ({"changes": (Change(3, rule=grpo()), Change(1, rule=cispo()))}, r"changes at steps \[3, 1\]; give them in order"),
         ({"changes": (Change(100, rule=cispo()),)}, "a change at step 100 of a run of 100 steps never comes"),
         ({"changes": (Change(1, world=with_fields(WORLD, stale=0.5)),)}, "at step 1 alters stale"),
-        ({"evaluation": Evaluation(prompts=7)}, "evaluation.prompts = 7 of 6 held-out questions"),
+        ({"evaluation": Evaluation(prompts=7)}, "evaluation.prompts = 7 of 6 questions held out"),
         ({"prompts": 19}, "prompts = 19 of 18 questions that are not held out"),
         ({"task": with_fields(TASK, world=verify_world()), "drive": Drive(0.1)}, "this world does not offer"),
         ({"schedule": Completion(0.5, over="all"), "rule": Rule(RewardToGo())}, "use over='arrived'"),
@@ -85,7 +79,7 @@ def test_parts_check_themselves():
         (lambda: Change(0), "a change of nothing"),
         (lambda: Change(-1, rule=grpo()), "step = -1 must be at least 0"),
         (lambda: Drive(1.0, start=-1), "start = -1 and duration = 40 must be at least 0"),
-        (lambda: Evaluation(every=0), "must be at least 1; got 0, 64, 4"),
+        (lambda: Evaluation(every=0), "must be at least 1; got 0, 128, 8"),
         (lambda: Completion(-0.1), r"must lie in \[0, 1\)"),
     ):
         with pytest.raises(ConfigError, match=message):
