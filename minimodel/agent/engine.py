@@ -17,20 +17,9 @@ from torch import Tensor
 from minimodel.agent.policy import TinyPolicy, log_probs
 from minimodel.agent.protocols import F32, I64, Flags, Written
 from minimodel.model.compiled import CompiledDecoder, Drawn, available
+from minimodel.model.sampling import inverse_cdf
 
-__all__ = ["LocalEngine", "inverse_cdf"]
-
-
-def inverse_cdf(logp: Tensor, uniforms: Tensor) -> Tensor:
-    """Return the ids at which the cumulative probability passes the uniforms: logp [R, V], uniforms [R] -> [R].
-
-    >>> inverse_cdf(torch.tensor([[0.5, 0.25, 0.25]]).log(), torch.tensor([0.6])).item()
-    1
-    """
-    mass = logp.exp().cumsum(-1)
-    total = mass[:, -1:]  # a float32 sum is not quite 1, and u x total may be rounded up to it
-    at = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros(())))
-    return torch.searchsorted(mass, at, right=True)[:, 0]
+__all__ = ["LocalEngine"]
 
 
 class LocalEngine:

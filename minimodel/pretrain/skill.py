@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from minimodel.model.sampling import inverse_cdf
 from minimodel.model.threads import one_thread
 from minimodel.model.transformer import Cache, Transformer
 from minimodel.pretrain.lessons import Teacher
@@ -259,11 +260,9 @@ def _write(model: Transformer, cache: Cache, feed: I64, u: F32, decision: int) -
     """Return a turn sampled by inverse CDF with u [written, R], and the distribution its decision was drawn from, [R, V]."""
     wrote, shown = [], np.empty(0, np.float32)
     for i, draw in enumerate(u):
-        p = torch.softmax(model.extend(torch.from_numpy(feed), cache), -1)
-        mass = p.cumsum(-1)
-        at = torch.searchsorted(mass, torch.from_numpy(draw)[:, None] * mass[:, -1:], right=True)
-        feed = at.clamp_(max=p.shape[1] - 1).numpy()
+        logp = torch.log_softmax(model.extend(torch.from_numpy(feed), cache), -1)
+        feed = inverse_cdf(logp, torch.from_numpy(draw))[:, None].numpy()
         wrote.append(feed)
         if i == decision:
-            shown = p.numpy()
+            shown = logp.exp().numpy()
     return np.concatenate(wrote, 1), shown

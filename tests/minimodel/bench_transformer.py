@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from minimodel.agent.engine import LocalEngine, inverse_cdf
+from minimodel.agent.engine import LocalEngine
 from minimodel.agent.policy import TinyPolicy, log_probs
 from minimodel.model.compiled import why_not
+from minimodel.model.sampling import inverse_cdf
 from minimodel.model.transformer import SIZES, Transformer
 from minimodel.tasks.layout import OBSERVED, PROMPT
 from minimodel.tasks.task import Task
