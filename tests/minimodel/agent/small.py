@@ -207,3 +207,10 @@ def digest(run: Run) -> str:
 def of(batches: list[tuple], purpose: str) -> list[tuple]:
     """(step, batch, policies that wrote it by version) of the collected batches of one purpose."""
     return [(step, batch, used) for p, step, batch, used in batches if p == purpose]
+
+
+def learners_logp(policy, batch):
+    """log pi of every token of a batch as the learner scores it, [Q, G, T]."""
+    ids = torch.from_numpy(batch.ids.reshape(-1, batch.ids.shape[-1]))
+    with torch.no_grad():
+        return policy.scalars(ids, {"logp"})["logp"].numpy().reshape(batch.ids.shape)

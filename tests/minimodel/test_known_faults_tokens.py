@@ -1,25 +1,21 @@
 """Faults that other projects shipped, on the path of the tiny transformer: tokens, engines, a learner with autograd.
 
 As in ``test_known_faults.py`` every test calls what is shipped and compares with a value worked out by hand, and the last
-test here puts each fault of ``known_fault_mutations_minimodel.py`` into it and shows that the fault's own test then fails.
+test here puts each fault of ``known_fault_mutations_tokens.py`` into it and shows that the fault's own test then fails.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from minimodel.agent import run as run_module
 from minimodel.agent import watch
 from minimodel.agent.collect import Draws, collect
 from minimodel.agent.engine import LocalEngine
 from minimodel.agent.learner import Minibatch, backward, rule_batch
 from minimodel.agent.policy import TinyPolicy
-from minimodel.agent.record import to_rollouts
 from minimodel.model.transformer import Size, Transformer
 from minimodel.tasks.layout import PROMPT, Layout
 from sim.learning.batch import Batch
@@ -30,34 +26,24 @@ from sim.learning.rule import Rule
 from sim.learning.shaping import KlInReward
 from sim.learning.step_credit import RewardToGo
 from sim.learning.weights import Bounded, Region, Unweighted, ppo_clip
-from sim.records.staleness import staleness as staleness_of_record
-from tests.known_fault_mutations_minimodel import MUTATIONS
 from tests.minimodel.agent.small import (
     TASK,
-    begin,
     clear,
     environment_of,
     facts_of,
     gradient,
+    learners_logp,
     moved,
     play,
     policy_of,
     relative_gap,
-    training,
 )
+from tests.minimodel.known_fault_mutations_tokens import MUTATIONS
 from tests.mutations import fails_under
 
 LAYOUT, ENVIRONMENT, V, K = TASK.layout, environment_of(TASK), TASK.vocabulary.size, TASK.layout.turns
 CLIPPED = Rule(GroupCredit(), ppo_clip(), TokenMean())
 PLAIN = Rule(NoBaseline(), Unweighted(), TokenMean())
-
-
-@pytest.fixture(autouse=True, scope="module")
-def single_threaded() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def minibatch(batch, rule, reward=None, **more):
@@ -70,12 +56,6 @@ def update(policy, batch, rule, reward=None, micro=1, **more):
     clear(policy)
     seen = backward(policy, LAYOUT, rule, minibatch(batch, rule, reward, **more), None, micro)
     return gradient(policy.parameters()), seen
-
-
-def learners_logp(policy, batch):
-    ids = torch.from_numpy(batch.ids.reshape(-1, batch.ids.shape[-1]))
-    with torch.no_grad():
-        return policy.scalars(ids, {"logp"})["logp"].numpy().reshape(batch.ids.shape)
 
 
 class Fixed(torch.nn.Module):
@@ -381,99 +361,6 @@ def test_f21_a_product_and_a_geometric_mean_are_two_weights_in_log_space():
         gap = learnt(Bounded(level=level, positive=region), ratio) - weight * plain
         assert torch.isfinite(gap).all()
         assert gap.norm() < 1e-4 * plain.norm()
-
-
-# --- versions ---------------------------------------------------------------------------------------------------------
-
-
-def in_flight():
-    """A batch whose turns are written by versions 3, 4 and 5, and those versions."""
-    policies = {v: moved(policy_of(), 0.2, seed=v) for v in (3, 4, 5)}
-    versions = np.broadcast_to(np.array([3, 4, 5]), (4, 4, 3)).copy()
-    return play(policies, questions=4, versions=versions), policies
-
-
-def test_f22_a_token_is_labelled_with_the_version_that_made_it():
-    """Weights are published between turns: 3 3 3 3, 4 4 4 4, 5 5 5 5, and each is what those weights say."""
-    batch, policies = in_flight()
-    assert (batch.taken > 1).any()
-    for q, g in np.ndindex(4, 4):
-        assert (
-            batch.version[q, g][batch.sampled[q, g]].tolist() == ([3] * 4 + [4] * 4 + [5] * 4)[: 4 * batch.taken[q, g]]
-        )
-    for version, policy in policies.items():
-        gap = np.abs(learners_logp(policy, batch) - batch.logp)
-        assert gap[batch.version == version].max() < 1e-5
-        assert gap[batch.sampled & (batch.version != version)].max() > 1e-2
-
-
-def test_f23_staleness_is_judged_by_token():
-    """The learner is at 6: tokens are 3, 2 and 1 behind; the columns are those of the record."""
-    batch, policies = in_flight()
-    lengths = batch.taken.ravel()
-    turns = [(lengths > k).sum() for k in range(3)]  # as many turns were written 3, 2 and 1 behind
-    assert turns[0] > turns[2] > 0
-    row = watch.staleness(batch, 6)
-    assert (row["staleness/oldest"], row["staleness/newest"]) == (3, 1)
-    assert row["staleness/token_mean"] == pytest.approx(np.average([3, 2, 1], weights=turns))
-    found = staleness_of_record(to_rollouts(batch, ENVIRONMENT, 6, policies[5], policies[3]))
-    assert (found.oldest, found.newest, found.coverage) == (3, 1, 1)
-    assert found.token_mean == pytest.approx(row["staleness/token_mean"])
-
-
-# --- randomness and resumption ----------------------------------------------------------------------------------------
-
-
-def test_f28_every_member_of_a_group_has_a_stream_of_its_own():
-    batch = play(policy_of(), questions=6, group=8)
-    assert min(len({row.tobytes() for row in group}) for group in batch.ids) > 1
-    other, later = play(policy_of(), questions=6, group=8, seed=1), play(policy_of(), questions=6, group=8, step=1)
-    for another in (other, later):
-        assert (another.ids != batch.ids).any((1, 2)).all()
-    assert np.array_equal(play(policy_of(), questions=6, group=8).ids, batch.ids)
-
-
-def test_f28_neither_company_nor_order_changes_an_episode():
-    """Equal weights under three numbers: episodes are served in other groups, in another order."""
-    policy, rng = policy_of(), np.random.default_rng(0)
-    alone = play(policy, questions=6)
-    versions = np.sort(rng.integers(0, 3, (6, 4, K)), -1)
-    assert len(np.unique(versions.reshape(24, K), axis=0)) > 5
-    served = play(dict.fromkeys(range(3), policy), questions=6, versions=versions)
-    questions = facts_of(TASK).train[[0, 12, 2, 13, 4, 14]]
-    beside = play(policy, questions=questions)
-    for name in ("ids", "reward", "latency_s"):
-        assert np.array_equal(getattr(served, name), getattr(alone, name))
-        assert np.array_equal(getattr(beside, name)[::2], getattr(alone, name)[::2])
-
-
-def test_f30_resumption_neither_skips_nor_repeats_a_question(tmp_path, monkeypatch):
-    """Saved after every step and cut in the second: the same questions as many times, in their order, and an equal end."""
-    asked = []
-
-    def listening(engine, environment, question, *rest, **how):
-        asked.append(question.tolist())
-        return collect(engine, environment, question, *rest, **how)
-
-    monkeypatch.setattr(run_module, "collect", listening)
-    monkeypatch.setattr(run_module, "SAVE_EVERY", 1)
-    config = training(steps=3)
-    whole = begin(config).go()
-    uninterrupted, first = asked.copy(), begin(config, folder=tmp_path)
-    asked.clear()
-
-    def interrupt(step):
-        if step == 2:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        first.go(interrupt)
-    assert asked.pop() == uninterrupted[1]  # the second step is lost, and made again
-    rest = begin(config, folder=tmp_path).go()
-    assert asked == uninterrupted
-    assert Counter(np.ravel(asked)) == Counter(np.ravel(uninterrupted))
-    assert rest["step"].tolist() == [0, 1, 2]
-    assert all(rest[name].tobytes() == whole[name].tobytes() for name in whole)
 
 
 # --- the tests themselves ---------------------------------------------------------------------------------------------
