@@ -150,8 +150,8 @@ def study_recovery(study):
     late = runs[SAME][GUESS][:, 80:].mean(1)
     study.note(
         "guessing-recedes-under-the-same-loss",
-        f"It swings about the zero of the enumerated gap, {ZERO}: from step 80 on the mean is {late.mean():.2f}, and seeds lie "
-        f"between {late.min():.2f} and {late.max():.2f}. The level was predicted; a claim about it was not made beforehand.",
+        f"It swings about the zero of the enumerated gap, {ZERO}: from step 80 on the mean is {late.mean():.2f}, and seeds "
+        f"lie between {late.min():.2f} and {late.max():.2f}. The level was predicted; no claim about it was made.",
     )
     _table(study, runs, last, height, held_out)
 
