@@ -33,7 +33,6 @@ GUESS = "decision/share/start/answer"
 ACTIONS = ("search", "answer")
 STEPS, TURNS = 45, 4
 SEEDS, CONTROLS = 12, 8
-RUNGS = ("minimodel",)
 A_GUESS = 0.75 * float(np.log(64))  # nats of a guess's first argument, a quarter known
 
 
@@ -55,7 +54,7 @@ def arms():
     unit="nats a token, while most first actions are guesses minus the first five steps",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     long=True,
     source="A4",
     reverses="the share known: with nine in ten known, guesses are sure",
@@ -69,7 +68,7 @@ def arms():
     unit="between-action part of the rise",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     long=True,
     source="A4",
     reverses="the start: where it guesses what it knows alone, answers themselves come to be in doubt",
@@ -83,7 +82,7 @@ def arms():
     unit="nats a token",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     long=True,
     source="A4",
     reverses="the turn: the first",
@@ -97,7 +96,7 @@ def arms():
     unit="steps by which entropy is first",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     long=True,
     source="A4",
     reverses="what is read: the entropy of the decision itself is half-way at .11 guesses",

@@ -29,7 +29,6 @@ from studies.kit import Prediction, above, below, claim, figures, median, rate
 GUESS = "decision/share/start/answer"
 STEPS = 45
 SEEDS = 12
-RUNGS = ("minimodel",)
 
 
 def arms():
@@ -52,7 +51,7 @@ def arms():
     unit="share of seeds whose P(answer | start) passes one half at some step before 45",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     source="H7",
     reverses="the hit rate: the enumerated gap vanishes near .46 at a quarter known",
 )
@@ -65,7 +64,7 @@ def arms():
     unit="share of seeds",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     source="H7",
     reverses="the hit rate",
 )
@@ -78,7 +77,7 @@ def arms():
     unit="share of seeds",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     source="H7",
     reverses="the average: a sequence mean",
 )
@@ -91,7 +90,7 @@ def arms():
     unit="mean reward after the flip minus that of the first five steps",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     source="H7",
     reverses="the share known: above the hit rate guessing is the better habit",
 )

@@ -27,7 +27,6 @@ from studies.kit import Prediction, above, below, claim, figures, median, rate, 
 VERIFY = "decision/share/fresh/verify"
 STEPS = 50
 SEEDS = 8
-RUNGS = ("minimodel",)
 
 
 def arms():
@@ -46,7 +45,7 @@ def arms():
     unit="share of seeds that verify more than half of the documents, by step 50",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     source="H11",
     reverses="the verifier: wrong more often than right, it is dropped",
 )
@@ -59,7 +58,7 @@ def arms():
     unit="share of seeds",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     source="H12",
     reverses="the verifier",
 )
@@ -71,7 +70,7 @@ def arms():
     unit="steps (of two updates) from .1 to .9",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     source="A3",
     reverses="the learning rate",
 )
@@ -84,7 +83,7 @@ def arms():
     unit="mean reward of the last ten steps minus that of the first five",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     source="A3",
     reverses="the verifier",
 )

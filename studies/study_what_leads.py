@@ -35,7 +35,6 @@ GUESS = "decision/share/start/answer"
 STEPS, WAIT, RATE = 36, 5, 0.05
 SEEDS, SHARED = 21, 3
 NEUTRAL, NEUTRAL_SHARED = 12, 6
-RUNGS = ("minimodel",)
 EXACT, COUNTED = "first actions, exact", "first actions, counted"
 DECISIONS, TRAJECTORY = "KL of decisions", "KL of trajectories"
 CLIP, DISTANCE = "clip fraction", "mean |ratio - 1|"
@@ -75,7 +74,7 @@ def arms():
     unit="steps from the alarm to the half-way point",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     long=True,
     source="A6; H13",
     reverses="the start: where it guesses in one of five, controls that fall to 0 clear what a half would",
@@ -89,7 +88,7 @@ def arms():
     unit="steps from the alarm of first actions to that of KL",
     seeds=SEEDS,
     expect="undecided",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     long=True,
     source="H15; H13",
     reverses="the controls: where guessing does not die out in them, KL has nothing to clear",
@@ -103,7 +102,7 @@ def arms():
     unit="share of flips in which either alarms before the onset",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     long=True,
     source="A6; H13",
     reverses="the controls",
@@ -117,7 +116,7 @@ def arms():
     unit="share of flips in which either alarms before the onset",
     seeds=SEEDS,
     expect="supported",
-    rungs=RUNGS,
+    rungs=("minimodel",),
     long=True,
     source="A5; H15",
     reverses="the share of tokens that decide: of decisions alone, |ratio - 1| is not diluted",
