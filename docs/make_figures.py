@@ -1,11 +1,11 @@
 """Draw the figures of the README: ``python docs/make_figures.py``.
 
-docs/flip.svg takes about ten seconds; docs/network.svg is drawn from the runs that the studies left in runs/store, and
-without them takes seven CPU-minutes of training.
+docs/flip.svg takes about ten seconds; docs/network.svg and docs/rest.svg are drawn from the runs that the studies left in
+runs/store, and without them take seven and forty CPU-minutes of training.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim.learning.loop import train
 from sim.learning.presets import drive
@@ -13,9 +13,9 @@ from sim.learning.setup import Evaluation
 from sim.mdp.published import SEED_A
 from sim.records.config import replace
 from sim.records.store import Store
-from studies import study_length_weight, study_verify_emerges
+from studies import study_length_weight, study_recovery, study_seed_a_batch, study_verify_emerges
 from studies.kit.executors import processes
-from studies.kit.figures import bands, style, svg
+from studies.kit.figures import COLOURS, bands, style, svg
 from studies.kit.flip import flip
 from studies.kit.sweep import sweep
 
@@ -26,9 +26,10 @@ STORE = Path(__file__).parents[1] / "runs" / "store"
 
 
 def main() -> None:
-    """Draw both."""
+    """Draw them all."""
     write("flip", pushed())
     write("network", network())
+    write("rest", rest())
 
 
 def write(name: str, figure: "Figure") -> None:
@@ -48,12 +49,35 @@ def pushed() -> "Figure":
 
 def network() -> "Figure":
     """Draw both transitions of the tiny transformer, from the runs of the two studies that are about them."""
-    from matplotlib.figure import Figure
-
-    panels = (
+    return side_by_side(
         (study_length_weight, "length_weight", study_length_weight.GUESS, "P(answer | start)", "Guess first"),
         (study_verify_emerges, "verify_emerges", study_verify_emerges.VERIFY, "P(verify | document)", "Verify"),
     )
+
+
+def rest() -> "Figure":
+    """Draw where flips of the tiny transformer come to rest and what takes them back, with the predicted levels."""
+    made = side_by_side(
+        (
+            study_seed_a_batch,
+            "seed_a_batch",
+            study_seed_a_batch.GUESS,
+            "P(answer | start)",
+            "Where a flip comes to rest",
+        ),
+        (study_recovery, "recovery", study_recovery.GUESS, "P(answer | start)", "What brings searching first back"),
+    )
+    levels = [study_seed_a_batch.at_rest(config) for config in study_seed_a_batch.arms().values()]
+    for ax, zeros in zip(made.axes, (levels, [study_recovery.ZERO]), strict=True):
+        for level, colour in zip(zeros, COLOURS, strict=False):
+            ax.axhline(level, color=colour, linestyle=":", linewidth=1.2)
+    return made
+
+
+def side_by_side(*panels: tuple[Any, str, str, str, str]) -> "Figure":
+    """Draw one column of the runs of each study: (its module, its name, column, label of the axis, title)."""
+    from matplotlib.figure import Figure
+
     with style(), processes(2) as executor:
         made = Figure(figsize=(9.2, 3.7), layout="constrained")
         for ax, (study, name, column, ylabel, title) in zip(made.subplots(1, 2), panels, strict=True):
