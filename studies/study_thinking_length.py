@@ -72,6 +72,7 @@ def thinking(tokens):
     source="H7",
     reverses="the average: under a token mean the gap is +.03 at any length",
     seeds=SEEDS,
+    expect="undecided",
     rungs=("minimodel",),
     long=True,
 )
@@ -85,6 +86,7 @@ def thinking(tokens):
     source="T8; open question of the published run",
     reverses="what is shared: decisions by a network of their own see none of that noise",
     seeds=SEEDS,
+    expect="undecided",
     rungs=("minimodel",),
     long=True,
 )
@@ -98,6 +100,7 @@ def thinking(tokens):
     source="T8; open question of the published run",
     reverses="what is shared, if thinking is all of the noise",
     seeds=SEEDS,
+    expect="supported",
     rungs=("minimodel",),
     long=True,
 )
@@ -150,6 +153,7 @@ def study_thinking_length(study):
     source="H14; A5; T7",
     reverses="the learning rate: where content leaves its band as well, nothing is diluted",
     seeds=SEEDS,
+    expect="supported",
     rungs=("minimodel",),
     long=True,
 )
@@ -163,6 +167,7 @@ def study_thinking_length(study):
     source="A5; T7",
     reverses="what is averaged over: with content it is diluted",
     seeds=SEEDS,
+    expect="undecided",
     rungs=("minimodel",),
     long=True,
 )
@@ -176,6 +181,7 @@ def study_thinking_length(study):
     source="H14; T7; study_dilution",
     reverses="content at rest",
     seeds=SEEDS,
+    expect="supported",
     rungs=("minimodel",),
     long=True,
 )
@@ -189,6 +195,7 @@ def study_thinking_length(study):
     source="H14; T7",
     reverses="the length of thinking: with 3 tokens it is more than a tenth",
     seeds=SEEDS,
+    expect="supported",
     rungs=("minimodel",),
     long=True,
 )
@@ -202,6 +209,7 @@ def study_thinking_length(study):
     source="A6; T7",
     reverses="what it is divided by: KL of a trajectory is a sum",
     seeds=SEEDS,
+    expect="undecided",
     rungs=("minimodel",),
     long=True,
 )
@@ -215,18 +223,22 @@ def study_thinking_dilutes_statistics(study):
         {u: {F + 3: around(r[f"drift/ratio/{u}/{name}"], at[F]) for F, r in runs.items()} for u in UNITS}
         for name in ("outside", "distance")
     )
-    relative = power({n: outside["token"][n] / outside["decision"][n] for n in outside["token"]})
+    relative = power({n: pooled(outside["token"][n]) / pooled(outside["decision"][n]) for n in outside["token"]})
     diluted, alone = "clip-fraction-is-diluted-by-thinking", "decision-ratios-are-not-diluted-by-thinking"
     study.conclude(diluted, differences=relative, moved=moved, clusters=starts)
     study.conclude(alone, differences=power(distance["decision"]), moved=moved, clusters=starts)
-    study.control(alone, "the share of tokens outside is diluted", region=below(-0.5), differences=relative)
+    study.control(
+        alone, "the share of tokens outside is diluted", region=below(-0.5), differences=relative, clusters=starts
+    )
     floor = "token-ratios-have-content-s-floor-in-a-network"
     study.conclude(floor, differences=power(distance["token"]), moved=moved, clusters=starts)
-    study.control(floor, "the share outside has no such floor", region=below(-0.5), differences=relative)
+    study.control(
+        floor, "the share outside has no such floor", region=below(-0.5), differences=relative, clusters=starts
+    )
     due = {n: distance["decision"][n] / (n * distance["token"][n]) for n in distance["token"]}
     tenth = "decisions-are-a-tenth-of-a-long-turn-s-token-ratio"
     study.conclude(tenth, differences=due[51], moved=moved, clusters=starts)
-    study.control(tenth, "with 3 thinking tokens", region=above(0.1), differences=due[6])
+    study.control(tenth, "with 3 thinking tokens", region=above(0.1), differences=due[6], clusters=starts)
     kl = {F: [at_flip(r[f"drift/kl_{part}"], at[F]) for part in ("decisions", "content")] for F, r in runs.items()}
     turns = {F: at_flip(r["train/turns"], at[F]) for F, r in runs.items()}
     per_token = {F + 3: sum(kl[F]) / (turns[F] * (F + 3)) for F in LENGTHS}
@@ -275,6 +287,7 @@ def matched(study, claimed, runs):
                 kind=mean(symmetric=True),
                 region=within(-tolerance, tolerance),
                 differences=skills[F][name] - short[name],
+                clusters=np.array(study.seeds()) // SHARED,
             )
     rows = [(F, *(f"{v.mean():.3f} ({v.min():.3f} to {v.max():.3f})" for v in skills[F].values())) for F in LENGTHS]
     caption = f"The first {EARLY} batches: mean and range over seeds."
@@ -301,6 +314,11 @@ def seen(at):
 def at_flip(values, at):
     """Return a column at the step of the flip, or at the last step, by seed."""
     return values[np.arange(len(at)), np.minimum(seen(at), STEPS - 1).astype(int)]
+
+
+def pooled(values):
+    """Return means over the seeds of a start, at each of its seeds: a window may have no decision outside the band."""
+    return np.repeat(values.reshape(-1, SHARED).mean(1), SHARED)
 
 
 def around(values, at):
