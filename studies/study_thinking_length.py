@@ -19,6 +19,11 @@ batches show. Window of the flip: the eleven steps around the first with P(answe
 Pilot. Two seeds with 3 thinking tokens and one each with 12 and 48 flipped at 17, 14, 8 and 11. They chose the length of the
 runs, the window, and 450 updates of teaching for 48 tokens (with 300, as elsewhere, the start was refused: recall .93,
 queries .96; with 450 it had .951 and .999). No prediction is taken from them.
+
+Changed on the way. Each seed was to have a start of its own; of five fact bases taught for 48 tokens one was refused (it
+copied 7 documents in 100), so there are the four that passed, with two seeds each, and four clusters. The claim on a tenth
+was a median, which needs six. In two windows no decision left the band, so shares outside are pooled over the seeds of a
+start before their logarithm is taken: this one after a look.
 """
 
 import numpy as np
