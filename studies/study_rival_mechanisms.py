@@ -19,26 +19,21 @@ four pilot seeds chose: two of them flipped, at 5e-4 as well; the others have ei
 .6 logits a step for ten steps, the slow one .06 a step to the end: six logits would carry the decision across by themselves,
 and so would the slow push's 3.6; what the network can do against it, a sequence mean's flip shows: .1 a step.
 
-Changed after the runs. The slow push had the fast one as its control, which flipped too few; it has the length-weighted loss
-now. A claim that a private decision removes noise flips is withdrawn: one run of sixteen flipped in either arm, at the same
-seed, and equal arms have no verdict. What the pilot chose was luck: noise at this rate hardly flips anything.
+Changed after the runs. The slow push had the fast one as its control, which flipped too few; now it is the length-weighted
+loss. A claim that a private decision removes noise flips is withdrawn: one run of sixteen flipped in either arm, at the same
+seed, and equal arms have no verdict. The pilot was lucky: noise at this rate hardly flips anything.
 """
 
 import numpy as np
-from scipy.optimize import brentq
 
 from minimodel.agent.schedule import Completion, Lag
 from minimodel.agent.setup import Drive
-from minimodel.tasks.facts import draw_facts
-from minimodel.tasks.task import played_world
 from sim.learning.normalisers import TokenMean
 from sim.learning.weights import Bounded
-from sim.mdp.policy import PolicyTables
-from sim.mdp.theory.drift import Objective, expected_advantage
-from sim.mdp.theory.ways import ways_of
 from sim.records.config import replace
 from sim.signals.onsets import first_passages
 from studies.kit import Prediction, above, below, claim, figures, rate, rate_difference
+from studies.lost_rollouts import critical_loss
 from studies.study_length_grid import worlds
 from studies.study_length_weight import arms as headline
 
@@ -272,31 +267,6 @@ def study_rival_mechanisms(study):
     _show(study, runs | noise, flips, found)
 
 
-def gap(config, lost):
-    """Return the first push on guessing first where a rollout of n turns arrives with (1 - lost)^(n - 1), over all.
-
-    The sum over ways of E[A | reward] x P(arrives), guess first against search first, as under a constant average: what a
-    token mean divides by is left out, and does not alter the sign to first order.
-    """
-    task = config.task
-    graph = draw_facts(task.world, task.vocabulary, task.held_out, 0).graph(played_world(task))
-    p = config.start.script.probabilities(graph)
-    ways = ways_of(graph)
-    chance = ways.probability(PolicyTables(p, np.log(np.maximum(p, 1e-300))))
-    solved = np.bincount(ways.kind, chance * ways.reward, len(graph.share))
-    pairs = zip(ways.reward.astype(int).tolist(), solved[ways.kind], strict=True)
-    advantage = np.array([expected_advantage(r, s, Objective.of(config.rule, config.group)) for r, s in pairs])
-    push = graph.share[ways.kind] * chance * advantage * (1 - lost) ** (ways.turns - 1.0)
-    first = ways.actions[:, 0] == graph.actions.index("answer")
-    guessed = float((graph.share[ways.kind] * chance)[first].sum())
-    return float(push[~first].sum() / (1 - guessed) - push[first].sum() / guessed)
-
-
-def critical_loss(config):
-    """Return d*, the P(lost) a turn at which the push vanishes."""
-    return float(brentq(lambda lost: gap(config, lost), 0.0, 0.99))
-
-
 SAID = (
     ("length weight", "flips at a batch of 128 x 8", ("length 128 x 8",), "length-weighting-flips-at-a-large-batch"),
     ("", "flips decisions of their own", ("length, private decision",), "length-weighting-flips-a-private-decision"),
@@ -314,17 +284,15 @@ SAID = (
 
 
 def _show(study, runs, flips, found):
+    def counted(label):
+        return f"{label}: {int(flips[label].sum())} of {len(flips[label])}"
+
     study.table(
         "noise-flips-some-small-batches",
         ("mechanism", "predicted", "flipped", "verdict"),
         [
-            (
-                mechanism,
-                predicted,
-                "; ".join(f"{label}: {int(flips[label].sum())} of {len(flips[label])}" for label in labels),
-                "none: equal arms" if claimed is None else found[claimed].verdict,
-            )
-            for mechanism, predicted, labels, claimed in SAID
+            (*said, "; ".join(map(counted, labels)), found[claimed].verdict if claimed else "none: equal arms")
+            for *said, labels, claimed in SAID
         ],
         caption="Each mechanism's discriminating predictions. The token mean and other averages are in study_length_grid.",
     )
@@ -338,27 +306,28 @@ def _show(study, runs, flips, found):
         ),
         caption="Exact probability under a token mean, mean and 10-90 % band.",
     )
-    rows = []
-    for label, r in runs.items():
-        passed = first_passages(r[GUESS], 0.5)
-        seen = passed[np.isfinite(passed)]
-        rows.append(
-            (
-                label,
-                f"{int(flips[label].sum())} of {len(passed)}",
-                f"{np.median(seen):.0f} ({seen.min():.0f} to {seen.max():.0f})" if len(seen) else "-",
-                float(np.median(r[GUESS][:, -1])),
-                float(r["train/reward"][:, -10:].mean()),
-                float(r["train/invalid_share"][:, -10:].mean()),
-            )
+    rows = [
+        (
+            label,
+            counted(label).rpartition(": ")[2],
+            _span(first_passages(r[GUESS], 0.5)),
+            float(np.median(r[GUESS][:, -1])),
+            *(float(r[name][:, -10:].mean()) for name in ("train/reward", "train/invalid_share")),
         )
+        for label, r in runs.items()
+    ]
     study.table(
         "noise-flips-some-small-batches",
         ("arm", "flipped", "step, median (range)", "share at the end, median", "reward, last 10", "invalid, last 10"),
         rows,
     )
-    lost = arms()[f"lost {LOST}"], arms()[f"lost {LOST}, a_K = .8"]
+    here, there = (critical_loss(arms()[label]) for label in (f"lost {LOST}", f"lost {LOST}, a_K = .8"))
     study.note(
         "losing-long-rollouts-flips-beyond-the-critical-loss",
-        f"Critical loss a turn, enumerated: {critical_loss(lost[0]):.2f} here, {critical_loss(lost[1]):.2f} at a_K = .8.",
+        f"Critical loss a turn, enumerated: {here:.2f} here, {there:.2f} at a_K = .8.",
     )
+
+
+def _span(passed):
+    seen = passed[np.isfinite(passed)]
+    return f"{np.median(seen):.0f} ({seen.min():.0f} to {seen.max():.0f})" if len(seen) else "-"

@@ -17,6 +17,7 @@ from studies import study_clip_speed_limit as clip
 from studies import study_length_grid as grid
 from studies import study_recovery as recovery
 from studies import study_rival_mechanisms as rivals
+from studies.lost_rollouts import critical_loss, gap
 
 GUESS, VERIFY = grid.GUESS, clip.VERIFY
 
@@ -73,17 +74,17 @@ def test_growth_that_is_nearly_done_is_not_counted():
 def test_what_is_lost_reduces_to_the_enumerated_gap_where_nothing_is():
     config = replace(rivals.arms()[f"lost {rivals.FEW}"], {"rule.normaliser": BatchMean()})
     whole = replace(config, {"schedule": Lag(0)})
-    assert rivals.gap(config, 0.0) == pytest.approx(drawn_gap(whole, 0), rel=1e-4)  # there never is 1e-6
+    assert gap(config, 0.0) == pytest.approx(drawn_gap(whole, 0), rel=1e-4)  # there never is 1e-6
 
 
 def test_the_critical_loss_rises_with_what_the_retriever_finds():
     base = rivals.arms()[f"lost {rivals.LOST}"]
-    found = [rivals.critical_loss(replace(base, grid.worlds()[f"a_K = {a}"])) for a in (0.13, 0.25, 0.5, 0.8)]
+    found = [critical_loss(replace(base, grid.worlds()[f"a_K = {a}"])) for a in (0.13, 0.25, 0.5, 0.8)]
     assert found == sorted(found)
     assert found[-1] == pytest.approx(0.72, abs=0.005)
-    assert rivals.critical_loss(base) == pytest.approx(0.25, abs=0.005)
-    assert rivals.gap(base, rivals.FEW) > 0.05
-    assert rivals.gap(base, rivals.LOST) < -0.05
+    assert critical_loss(base) == pytest.approx(0.25, abs=0.005)
+    assert gap(base, rivals.FEW) > 0.05
+    assert gap(base, rivals.LOST) < -0.05
 
 
 @pytest.mark.long
