@@ -3,6 +3,7 @@
 import numpy as np
 from scipy.optimize import brentq
 
+from minimodel.agent.setup import Training
 from minimodel.tasks.facts import draw_facts
 from minimodel.tasks.task import played_world
 from sim.mdp.policy import PolicyTables
@@ -12,7 +13,7 @@ from sim.mdp.theory.ways import ways_of
 __all__ = ["critical_loss", "gap"]
 
 
-def gap(config, lost):
+def gap(config: Training, lost: float) -> float:
     """Return the first push on guessing first where a rollout of n turns arrives with (1 - lost)^(n - 1), over all.
 
     The sum over ways of E[A | reward] x P(arrives), guess first against search first, as under a constant average: what a
@@ -32,6 +33,6 @@ def gap(config, lost):
     return float(push[~first].sum() / (1 - guessed) - push[first].sum() / guessed)
 
 
-def critical_loss(config):
+def critical_loss(config: Training) -> float:
     """Return d*, the P(lost) a turn at which the push vanishes."""
     return float(brentq(lambda lost: gap(config, lost), 0.0, 0.99))
