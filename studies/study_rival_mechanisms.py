@@ -264,6 +264,9 @@ def study_rival_mechanisms(study):
         ("longer-content-means-more-noise-flips", LONG, SMALL),
     ):
         found[name] = study.conclude(name, treated=flips[treated], control=flips[control], clusters=pairs)
+    small = "under a sequence mean batches of 8 x 8 flip more than one in ten"
+    for name in (name for name in found if "noise" in name):
+        study.control(name, small, kind=rate(), region=above(0.1), outcomes=flips["length 8 x 8"])
     _show(study, runs | noise, flips, found)
 
 
