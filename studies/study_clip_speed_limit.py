@@ -14,6 +14,7 @@ steps: 126 at .2 and four steps. Truncation and no bound are as quick as without
 """
 
 import numpy as np
+from scipy.special import logit
 
 from minimodel import presets
 from minimodel.agent.schedule import Lag
@@ -208,6 +209,6 @@ def study_clip_speed_limit(study):
 
 def fastest(share):
     """Return the largest growth of log-odds over ten steps, a step, by seed; while the share is below .9."""
-    odds = np.log(share / (1 - share))
+    odds = logit(share)
     growth = (odds[:, 10:] - odds[:, :-10]) / 10
     return np.where(share[:, 10:] < 0.9, growth, -np.inf).max(1)

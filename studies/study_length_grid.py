@@ -18,6 +18,7 @@ two seeds of eight; it rests on h = .35. And the control of the first claim is a
 """
 
 import numpy as np
+from scipy.special import logit
 
 from minimodel.forecast import drawn_gap
 from sim.learning.normalisers import ConstantLength, MicrobatchMean, TokenMean
@@ -100,7 +101,7 @@ def study_length_grid(study):
     points = arms()
     gaps = {label: drawn_gap(config, 0) for label, config in points.items()}
     runs = study.sweep(points)
-    odds = {label: _log_odds(r[GUESS]) for label, r in runs.items()}
+    odds = {label: logit(r[GUESS]) for label, r in runs.items()}
     moved = {label: z[:, -5:].mean(1) - z[:, 0] for label, z in odds.items()}
     flipped = {label: np.isfinite(first_passages(r[GUESS], 0.5)) for label, r in runs.items()}
     far = [label for label in worlds() if abs(gaps[label]) >= NEAR]
@@ -166,10 +167,6 @@ def study_length_grid(study):
         f"the median seed moves towards guessing in {', '.join(up)}, and in no other world, although two more have negative "
         "gaps. Seen afterwards; no claim was made of it.",
     )
-
-
-def _log_odds(share):
-    return np.log(share / (1 - share))
 
 
 def _figure(gaps, moved):

@@ -27,6 +27,7 @@ start before their logarithm is taken: this one after a look.
 """
 
 import numpy as np
+from scipy.special import logit
 
 from minimodel import presets
 from minimodel.forecast import drawn_gap
@@ -307,7 +308,7 @@ def early(r):
         "right after a search": (by_turn[1] - by_turn[0]) / answers[1],
         "right after a guess": by_turn[0] / answers[0],
         "invalid turns": r["train/invalid_share"][:, :EARLY].mean(1),
-        "log-odds of guessing": np.log(r[GUESS][:, 0] / (1 - r[GUESS][:, 0])),
+        "log-odds of guessing": logit(r[GUESS][:, 0]),
     }
 
 

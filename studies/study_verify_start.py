@@ -22,6 +22,7 @@ the region of the first claim, half way between Adam in noise and plain gradient
 from pathlib import Path
 
 import numpy as np
+from scipy.special import logit
 
 from minimodel import presets
 from minimodel.forecast import drawn_gap
@@ -155,7 +156,7 @@ def study_verify_start(study):
 
 def standing(share):
     """Return the growth of log-odds over the first steps against the largest over as many, by seed, while below .9."""
-    odds = np.log(share / (1 - share))
+    odds = logit(share)
     growth = odds[:, SPAN:] - odds[:, :-SPAN]
     return growth[:, 0] / np.where(share[:, SPAN:] < 0.9, growth, -np.inf).max(1)
 
