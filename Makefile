@@ -39,11 +39,11 @@ lint: .venv/dev  ## formatting, lint, types
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/core
-	$(PIP) --editable ".[dev,minimodel]"
+	$(PIP) --editable ".[dev,fast,minimodel,parquet]"
 	touch $@
 
 .venv/bench: pyproject.toml constraints.txt | .venv/dev
-	$(PIP) --editable ".[bench,dev,minimodel]"
+	$(PIP) --editable ".[bench,dev,fast,minimodel,parquet]"
 	touch $@
 
 clean:  ## remove the environment and what runs left

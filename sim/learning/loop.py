@@ -30,7 +30,7 @@ from sim.records.rng import BlockStream
 from sim.records.rollouts import Rollouts
 from sim.records.run import Runs
 
-__all__ = ["train"]
+__all__ = ["Block", "train"]
 
 F64 = NDArray[np.float64]
 
@@ -62,15 +62,15 @@ def train(config: Training, seeds: tuple[int, ...], *, study: str, block: int = 
     np.empty(24 << 20, np.uint8)
     parts, kept = [], {}
     for first in range(0, len(seeds), block):
-        made = _Block(config, seeds[first : first + block], study)
+        made = Block(config, seeds[first : first + block], study)
         parts.append(made.run())
         kept.update(made.kept)
     columns = {name: np.concatenate([p.pop(name) for p in parts]) for name in list(parts[0])}
     return Runs(config, seeds, study, "sim", code_fingerprint("sim"), columns, rollouts=kept)
 
 
-class _Block:
-    """State of one block of seeds."""
+class Block:
+    """Policies of a block of seeds while they learn; a loop with another clock drives it as :func:`train` does."""
 
     def __init__(self, config: Training, seeds: tuple[int, ...], study: str) -> None:
         self.config = config
@@ -96,6 +96,7 @@ class _Block:
         self.watch = Watch(config, self.seeds)
 
     def logits(self) -> F64:
+        """Return the free logits as they are now, [S, D]."""
         return self.policy.logits(self.w) + self.offset * self.loads
 
     def shift(self) -> F64:
@@ -104,6 +105,7 @@ class _Block:
         return shared + self.offset
 
     def run(self) -> dict[str, NDArray[np.generic]]:
+        """Train for all steps and return what was watched."""
         z = self.logits()
         now = reference = tables(self.graph, z)
         past = deque([(z, now)] * (self.config.lag + 1), maxlen=self.config.lag + 1)
@@ -133,6 +135,7 @@ class _Block:
         return tables(self.graph, z + self.config.mismatch * self.engine_noise.normals(step, z.shape[1:]))
 
     def collect(self, behaviour: PolicyTables, step: int) -> tuple[Sample, Lookup]:
+        """Return the batch that a policy plays at a step."""
         c = self.config
         sample = draw(self.sampler, behaviour, self.training, step, c.prompts, c.group)
         return sample, Lookup.of(sample, self.decisions)
@@ -141,7 +144,7 @@ class _Block:
         self, sample: Sample, lookup: Lookup, policies: tuple[PolicyTables, PolicyTables, PolicyTables], step: int
     ) -> Batch:
         """Return what the rule sees; `policies` are behaviour, proximal and reference."""
-        c, credit = self.config, self.config.rule.credit
+        c = self.config
         behaviour, proximal, reference = policies
         batch = rule_batch(
             self.sampler,
@@ -153,6 +156,11 @@ class _Block:
             reference=reference,
             reads=c.rule.reads,
         )
+        return self.with_baselines(batch, behaviour, step)
+
+    def with_baselines(self, batch: Batch, behaviour: PolicyTables, step: int) -> Batch:
+        """Return the batch with the baseline rewards that its credit reads: a greedy rollout's, a running mean."""
+        c, credit = self.config, self.config.rule.credit
         if isinstance(credit, GreedyBaseline):
             beside = draw(self.sampler, greedy(behaviour), self.greedy, step, c.prompts, 1)
             batch = replace(batch, greedy_reward=beside.reward[..., 0])
@@ -164,13 +172,13 @@ class _Block:
     def update(
         self,
         batch: Batch,
-        behaviour: PolicyTables,
+        behaviour: PolicyTables | None,
         now: PolicyTables,
         reference: PolicyTables,
         lookup: Lookup,
         step: int,
     ) -> None:
-        """Make the updates on one batch."""
+        """Make the updates on one batch; `behaviour` is None where several policies sampled it."""
         c = self.config
         prepared = c.rule.prepare(batch)
         self.watch.degenerate(step, prepared.advantage.degenerate)
@@ -205,16 +213,19 @@ class _Block:
     def keep(
         self, sample: Sample, lookup: Lookup, policies: tuple[PolicyTables, PolicyTables, PolicyTables], step: int
     ) -> None:
+        """Keep the rollouts of a step."""
         version = max(step - self.config.lag, 0)
         for row, seed in enumerate(self.names):
             self.kept[seed] = to_rollouts(self.sampler, sample, lookup, policies, row, step=step, version=version)
 
     def push(self, step: int) -> None:
+        """Let the drive push."""
         drive = self.config.drive
         if drive is not None and drive.start <= step < drive.start + drive.duration:
             self.offset += drive.rate
 
     def evaluate(self, now: PolicyTables, step: int) -> None:
+        """Evaluate the policy on held-out questions, at steps where that is due."""
         e = self.config.evaluation
         if e is not None and step % e.every == 0:
             sample = draw(self.sampler, now, self.held_out, step, e.prompts, e.group)

@@ -11,7 +11,7 @@ The graph is a networkx ``MultiDiGraph``, checked once when it is built. The sim
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
     from sim.mdp.compiled import CompiledGraph
 
 __all__ = ["Action", "GraphError", "Outcome", "State", "Terminal", "ToolGraph"]
+
+_LAWS: dict[str, Any] = {
+    law.__name__: law
+    for law in (
+        laws.Capped,
+        laws.CappedPareto,
+        laws.Constant,
+        laws.Empirical,
+        laws.Exponential,
+        laws.LogNormal,
+        laws.Mixture,
+    )
+}
 
 
 class GraphError(ValueError):
@@ -188,7 +201,7 @@ class ToolGraph:
         data = asdict(self)
         for state, plain in zip(self.states, data["states"], strict=True):
             for action, body in zip(state.actions, plain["actions"], strict=True):
-                body["latency"] = {"law": type(action.latency).__name__, **body["latency"]}
+                body["latency"] = _law_data(action.latency)
         return json.dumps(data, indent=1)
 
     @classmethod
@@ -232,13 +245,28 @@ def _state(data: Mapping[str, Any]) -> State:
 
 
 def _action(data: Mapping[str, Any]) -> Action:
-    latency = dict(data["latency"])
-    law = latency.pop("law")
-    known = {c.__name__: c for c in (laws.Constant, laws.Exponential, laws.LogNormal)}
-    if law not in known:
-        raise GraphError(f"action {data['name']!r}: unknown latency law {law!r}{near_misses(law, known)}")
     outcomes = tuple(Outcome(o["to"], _probability(o["probability"]), o["observed_tokens"]) for o in data["outcomes"])
-    return Action(data["name"], outcomes, data["generated_tokens"], known[law](**latency), data["evidence"])
+    latency = _law(dict(data["latency"]), data["name"])
+    return Action(data["name"], outcomes, data["generated_tokens"], latency, data["evidence"])
+
+
+def _law_data(value: Any) -> Any:
+    """Return a law, or what stands in a field of one, as JSON data; laws nest."""
+    if isinstance(value, laws.Latency):
+        return {"law": type(value).__name__, **{f.name: _law_data(getattr(value, f.name)) for f in fields(value)}}  # type: ignore[arg-type]
+    return [_law_data(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _law(data: Any, action: str) -> Any:
+    """Build what :func:`_law_data` wrote."""
+    if isinstance(data, list):
+        return tuple(_law(item, action) for item in data)
+    if not isinstance(data, Mapping):
+        return data
+    name = data["law"]
+    if name not in _LAWS:
+        raise GraphError(f"action {action!r}: unknown latency law {name!r}{near_misses(name, _LAWS)}")
+    return _LAWS[name](**{key: _law(item, action) for key, item in data.items() if key != "law"})
 
 
 def _probability(p: float | list[float]) -> float | tuple[float, ...]:

@@ -67,6 +67,14 @@ class BlockStream:
             self._generator.random(out=row, dtype=np.float32)
         return block
 
+    def doubles(self, step: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Return uniforms on [0, 1), shape [seeds, *shape], float64: multiples of 2**-53, fine enough for tails."""
+        block = np.empty((len(self.seeds), *shape))
+        for row, seed in zip(block, self.seeds, strict=True):
+            self._aim(seed, step)
+            self._generator.random(out=row)
+        return block
+
     def normals(self, step: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Return standard normals, shape [seeds, *shape], float64."""
         block = np.empty((len(self.seeds), *shape))

@@ -1,0 +1,1 @@
+"""A discrete-event simulator of asynchronous agentic RL: engines, tools, schedulers, a learner, one clock."""

@@ -1,0 +1,1 @@
+"""Closed forms the simulator must reproduce: queues, closed networks, order statistics, retries, staleness, step times."""
