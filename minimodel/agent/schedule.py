@@ -6,14 +6,17 @@ and, once lengths are known, which rollouts are there when the step begins. That
 the data, so the loop is the same for every one.
 """
 
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cluster.run import simulate
+from sim.cluster.spec import Cluster
 from sim.records.config import config
 
-__all__ = ["Completion", "InFlight", "Lag", "Schedule"]
+__all__ = ["Completion", "InFlight", "Lag", "OnCluster", "Schedule"]
 
 I64 = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -147,6 +150,78 @@ class Completion:
         """Return u < (1 - d)^(turns - 1)."""
         found: Flags = uniforms < (1 - self.drop) ** (taken - 1.0)
         return found
+
+
+@config
+class OnCluster:
+    """What a cluster's scheduler makes of it: the cluster is simulated, and the run follows its versions turn by turn.
+
+    The same rules of admission, order and dropping (:mod:`sim.cluster.rules`) decide as in the simulator. How long a turn
+    takes is the cluster's workload's affair, whose task should be a chain of as many turns as an episode has here, so that
+    every turn has a version; an episode that ends sooner leaves the rest unused. All rollouts of a step's groups arrive:
+    what the scheduler drops it has replaced before.
+    """
+
+    cluster: Cluster
+    """The cluster; it makes at least as many versions as the run has steps."""
+    seed: int = 0
+    """Names the cluster's draws: the same schedule for every seed of a run."""
+
+    def __post_init__(self) -> None:
+        _at_least("seed", self.seed, 0)
+        if self.cluster.learner.whatever_is_complete:
+            raise ValueError("learner.whatever_is_complete makes batches of unequal size; a run here takes equal ones")
+
+    @property
+    def reach(self) -> int:
+        """The oldest version any turn was written by, in steps."""
+        found = _played(self.cluster, self.seed)
+        return int((np.arange(len(found))[:, None, None, None] - found).max())
+
+    @property
+    def baseline(self) -> str:
+        """All."""
+        return "all"
+
+    def versions(self, step: int, shape: Shape) -> I64:
+        """Return the versions of the groups that the cluster's learner took at `step`, in the order of their start.
+
+        Raises
+        ------
+        ValueError
+            When the cluster makes fewer versions, or batches or episodes of another shape.
+        """
+        played = _played(self.cluster, self.seed)
+        if step >= len(played):
+            raise ValueError(
+                f"step {step} is beyond the {len(played)} versions of the cluster; raise cluster.steps to those of the run"
+            )
+        if played.shape[1:] != shape:
+            raise ValueError(
+                f"the cluster's batches have {played.shape[1:]} (questions, rollouts, turns) and the run's {shape}; make "
+                "learner.batch, workload.group and the turns of workload.task those of the run"
+            )
+        found: I64 = played[step].copy()
+        return found
+
+    def arrives(self, taken: I64, uniforms: F32) -> Flags:
+        """All arrive."""
+        return np.ones(taken.shape, np.bool_)
+
+
+@lru_cache(maxsize=8)
+def _played(cluster: Cluster, seed: int) -> I64:
+    """Return the version of every turn of every rollout taken, [steps, Q, G, K]."""
+    books = simulate(cluster, seed, study="schedule").books
+    r, g, G = books.rollouts, books.groups, cluster.workload.group
+    K = r.version.shape[1]
+    found = np.zeros((cluster.steps, cluster.learner.batch // G, G, K), np.int64)
+    for step in range(cluster.steps):
+        for q, group in enumerate(np.flatnonzero(g.taken & (g.take_version == step))):
+            members = np.flatnonzero((r.group == group) & ~r.aborted)
+            # a turn that was not taken would have been written by the version that wrote the last
+            found[step, q] = np.maximum.accumulate(r.version[members], axis=1)
+    return found
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "measure",
     "off_policy_tokens",
     "step_columns",
+    "summary",
     "survivorship",
     "trained",
 ]
@@ -98,6 +99,40 @@ def step_columns(run: ClusterRun) -> dict[str, F64]:
         "length_factor": mean(length[prompt]),
         "latency_factor": mean(latency[prompt]),
     }
+
+
+def summary(run: ClusterRun, skip: int = 0) -> dict[str, float]:
+    """Return the run in a few numbers, the first `skip` versions left out of all but those that say "whole run".
+
+    Raises
+    ------
+    ValueError
+        When no version would be left.
+    """
+    b, made = run.books, int(np.isfinite(run.books.steps.ended_s).sum())
+    if not 0 <= skip < made:
+        raise ValueError(f"skip = {skip} must be at least 0 and below the {made} versions that the run made")
+    columns = {name: x[skip:made] for name, x in step_columns(run).items()}
+    began = float(b.steps.ended_s[skip - 1]) if skip else 0.0
+    span = float(b.steps.ended_s[made - 1]) - began
+    engines, groups = b.engines, b.groups
+    over = groups.taken | groups.dropped
+    found = {
+        "rollouts trained on, 1/s": float(columns["rollouts"].sum()) / span,
+        "tokens trained on, 1/s": float(columns["tokens"].sum()) / span,
+        "time of a version, s": float(columns["step_s"].mean()),
+        "learner waits, s a version": float(columns["wait_s"].mean()),
+        "learner trains, s a version": float(columns["train_s"].mean()),
+        "lag between start and use, versions": float(columns["lag_start"].mean()),
+        "lag over tokens, versions": float(columns["lag_tokens"].mean()),
+        "largest lag, versions": float(columns["lag_max"].max()),
+        "engines idle, share of the whole run": float(1 - engines.busy_s.sum() / (len(engines) * b.end_s)),
+        "sequences on an engine, whole run": float(engines.sequence_s.sum() / (len(engines) * b.end_s)),
+        "groups dropped, share of the whole run": float(groups.dropped.sum() / max(over.sum(), 1)),
+    }
+    for pool, busy_s in zip(run.cluster.tools, b.pools.busy_s, strict=True):
+        found[f"calls served by {pool.name} at once, whole run"] = float(busy_s / b.end_s)
+    return found
 
 
 def measure(cluster: object, seeds: tuple[int, ...], *, study: str) -> Runs:

@@ -42,7 +42,8 @@ class ClusterRun:
 
 def compiled_is_there() -> bool:
     """Return whether numba, which the compiled engine needs, is installed (extra ``fast``)."""
-    return importlib.util.find_spec("numba") is not None
+    there = importlib.util.find_spec("numba") is not None
+    return there and importlib.util.find_spec("sim.cluster.compiled.driver") is not None
 
 
 def simulate(

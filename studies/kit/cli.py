@@ -1,4 +1,4 @@
-"""The command line: ``metastable list | run | show | draw``.
+"""The command line: ``metastable list | run | show | draw | cluster``.
 
 Each command is thin: studies run under pytest, and ``metastable run`` only spells the call.
 """
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from studies import FOLDER
+from studies.kit.cluster_cli import cluster
+from studies.kit.words import CommandError
 
 if TYPE_CHECKING:
     from studies.kit.claims import Claim
@@ -24,10 +26,6 @@ Rung = Literal["sim", "minimodel", "fullscale"]
 _ClaimId = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CLAIM")]
 _ClaimIds = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[CLAIM ...]")]
 _BROKEN_PIPE = 141  # as a shell reports a program ended by SIGPIPE
-
-
-class CommandError(Exception):
-    """What was asked for cannot be done; the message says why and what can."""
 
 
 def list_claims(rung: Rung | None = None, folder: Path = FOLDER) -> int:
@@ -116,7 +114,13 @@ def draw(world: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORL
     return 0
 
 
-COMMANDS: dict[str, Callable[..., int]] = {"list": list_claims, "run": run, "show": show, "draw": draw}
+COMMANDS: dict[str, Callable[..., int]] = {
+    "list": list_claims,
+    "run": run,
+    "show": show,
+    "draw": draw,
+    "cluster": cluster,
+}
 """The commands by name."""
 
 

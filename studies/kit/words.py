@@ -4,12 +4,18 @@ import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["LETTERS", "VERDICTS", "interval", "near", "number", "probability"]
+__all__ = ["LETTERS", "VERDICTS", "CommandError", "interval", "near", "number", "probability"]
 
 VERDICTS = ("supported", "refuted", "undecided", "no verdict")
 """Every verdict, from best settled to least."""
 LETTERS = {"supported": "S", "refuted": "R", "undecided": "?", "no verdict": "-"}
 """The letter of each verdict in the terminal."""
+
+
+class CommandError(Exception):
+    """What was asked for on the command line cannot be done; the message says why and what can."""
+
+
 _FEW = 12  # a longer list is not read
 
 

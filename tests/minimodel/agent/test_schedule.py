@@ -3,7 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minimodel.agent.schedule import Completion, InFlight, Lag, Schedule
+from minimodel.agent.schedule import Completion, InFlight, Lag, OnCluster, Schedule
+from sim.cluster.presets import areal
+from sim.cluster.run import simulate
+from sim.cluster.scheduling import Capacity
+from sim.cluster.workload import Chain
+from sim.records.config import replace
 from sim.records.rng import uniforms
 
 SHAPE = (2, 3, 4)
@@ -84,3 +89,53 @@ def test_bounds_are_named():
         Completion(0.1, over="some")
     with pytest.raises(ValueError, match="lag = -1"):
         Completion(0.1, lag=-1)
+
+
+# --- the schedule of a simulated cluster ------------------------------------------------------------------------------
+
+CLUSTER = replace(
+    areal(eta=2),
+    {
+        "workload.task": Chain(turns=3, tools=("search",)),
+        "workload.group": 2,
+        "learner.batch": 8,
+        "engines.count": 2,
+        "steps": 12,
+    },
+)
+
+
+def test_a_clusters_schedule_is_the_books_of_its_run():
+    """Of the four groups that the learner took at step 7, the versions are those under which each turn was chosen."""
+    found = OnCluster(CLUSTER, seed=3).versions(7, (4, 2, 3))
+    books = simulate(CLUSTER, 3, study="schedule", engine="simpy").books
+    taken = np.flatnonzero(books.groups.take_version == 7)
+    of_group = [books.rollouts.version[books.rollouts.group == group] for group in taken]
+    assert np.array_equal(found, np.stack(of_group))
+    assert (7 - found).mean() == pytest.approx(2, abs=0.5)
+    assert found.min() >= 7 - OnCluster(CLUSTER, seed=3).reach
+
+
+def test_a_capacity_of_nothing_ahead_is_synchronous():
+    schedule = OnCluster(replace(CLUSTER, {"admission": Capacity(0)}))
+    assert schedule.reach == 0
+    assert (schedule.versions(5, (4, 2, 3)) == 5).all()
+
+
+def test_a_clusters_versions_never_fall_along_turns_and_some_rollouts_mix_them():
+    schedule = OnCluster(replace(CLUSTER, {"sync.mode": "in_place"}))
+    all_of_them = np.stack([schedule.versions(step, (4, 2, 3)) for step in range(12)])
+    assert (np.diff(all_of_them, axis=-1) >= 0).all()
+    assert (np.diff(all_of_them, axis=-1) > 0).any()
+
+
+@pytest.mark.parametrize(
+    ("step", "shape", "names"),
+    [
+        (12, (4, 2, 3), "step 12 is beyond the 12 versions of the cluster; raise cluster.steps"),
+        (0, (4, 2, 4), r"batches have \(4, 2, 3\) .* and the run's \(4, 2, 4\)"),
+    ],
+)
+def test_a_cluster_that_does_not_fit_the_run_is_refused(step, shape, names):
+    with pytest.raises(ValueError, match=names):
+        OnCluster(CLUSTER).versions(step, shape)
