@@ -1,12 +1,16 @@
 """Draw the figures of the README: ``python docs/make_figures.py``.
 
-docs/flip.svg takes about ten seconds; docs/network.svg and docs/rest.svg are drawn from the runs that the studies left in
+docs/flip.svg and docs/cluster.svg take about ten seconds each; docs/network.svg and docs/rest.svg are drawn from the runs that the studies left in
 runs/store, and without them take seven and forty CPU-minutes of training.
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sim.cluster.gantt import gantt
+from sim.cluster.presets import areal
+from sim.cluster.run import simulate
+from sim.cluster.spans import Names
 from sim.learning.loop import train
 from sim.learning.presets import drive
 from sim.learning.setup import Evaluation
@@ -30,6 +34,7 @@ def main() -> None:
     write("flip", pushed())
     write("network", network())
     write("rest", rest())
+    write("cluster", cluster())
 
 
 def write(name: str, figure: "Figure") -> None:
@@ -45,6 +50,15 @@ def pushed() -> "Figure":
     return flip(
         runs, SEED_A, (20, 54), "A push flips the first decision in about twenty updates; the return takes it back"
     )
+
+
+def cluster() -> "Figure":
+    """Simulate AReaL's schedule and draw five hundred seconds of it."""
+    config = replace(areal(eta=2), {"steps": 12})
+    run = simulate(config, 0, record=True)
+    assert run.log is not None
+    names = Names(engines=tuple(f"engine {i}" for i in range(config.engines.count)), pools=("search",))
+    return gantt(run.log, start_s=400.0, end_s=900.0, names=names, title="AReaL's capacity rule, eta = 2")
 
 
 def network() -> "Figure":

@@ -1,4 +1,4 @@
-"""The first rung: exact theory, tabular policies on abstract tool graphs, and (later) a discrete-event cluster.
+"""The first rung: exact theory, tabular policies on abstract tool graphs, and a discrete-event cluster.
 
-Needs numpy, scipy and networkx; loads neither torch nor matplotlib.
+Needs numpy, scipy, networkx and simpy; loads neither torch nor matplotlib.
 """

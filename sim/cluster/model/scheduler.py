@@ -151,7 +151,7 @@ class Scheduler:
                 heappush(self._ready, (group.id, group))
             if self.round is not None:
                 self._count(group, now)
-            self.sim.learner.offer(now)
+        self.sim.learner.offer(now)  # also after a drop: those behind it may be next
         self.admit(now)
 
     def abort(self, group: Group, now: float) -> None:
@@ -200,6 +200,7 @@ class Scheduler:
         for group in self.groups[self.head :]:
             if (group.fate == Fate.READY or (also_running and group.fate == Fate.RUNNING)) and self._old(group):
                 self.discard(group, DropReason.OLD, now, again=self.drop.then == "requeue")
+        self.sim.learner.offer(now)  # those behind what was dropped may be next
 
     # --- taking -----------------------------------------------------------------------------------------------------
 

