@@ -9,8 +9,8 @@ network is trained on batches whose turns are written by those versions, turn by
 World, losses, starts and random numbers are those of the studies without a schedule. The arm that must flip is the
 length-weighted loss inside its window, under the same schedule.
 
-Prediction. No flips where the enumerated push is towards searching. The mean lag of the schedule is that of a constant lag of
-four steps, for which another study has on record that verify waits 66 steps at a clip of .2, and 14 without a lag.
+Prediction. No flips where the enumerated push is towards searching. The mean lag of the schedule is that of a constant lag
+of four steps, for which another study has on record that verify waits 66 steps at a clip of .2, and 14 without a lag.
 """
 
 import numpy as np

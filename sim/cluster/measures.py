@@ -144,10 +144,10 @@ def measure(cluster: object, seeds: tuple[int, ...], *, study: str) -> Runs:
     from sim.cluster.spec import Cluster
 
     assert isinstance(cluster, Cluster)
-    parts: list[dict[str, F64]] = []
+    parts: list[dict[str, NDArray[np.generic]]] = []
     for seed in seeds:
         run = simulate(cluster, seed, study=study)
-        one = step_columns(run)
+        one: dict[str, NDArray[np.generic]] = {"step": np.arange(cluster.steps), **step_columns(run)}
         engines, end_s = run.books.engines, run.books.end_s
         one["engine_idle"] = np.full(cluster.steps, 1 - engines.busy_s.sum() / (len(engines) * end_s))
         for pool, busy in zip(cluster.tools, run.books.pools.busy_s, strict=True):

@@ -44,7 +44,8 @@ class Engine:
         self._v, self._t, self._step_s = 0.0, 0.0, spec.base_s
         self._heap: list[tuple[float, int, Trajectory]] = []  # entries of those who left stay until they come up
         self.queue: deque[tuple[int, Trajectory]] = deque()
-        self._armed, self._timer = math.inf, None
+        self._armed = math.inf
+        self._timer: Any = None
         self._unsettled = False
         self.busy_s = self.sequence_s = 0.0
 
