@@ -202,9 +202,10 @@ class EventLog:
             When the file is no event log; names the column that is missing or of another type.
         """
         arrays = read_npz(path)
+        missing = [f.name for f in fields(cls) if f.name not in arrays]
+        if missing:
+            raise ValueError(f"{path} is no event log: it has no column {missing[0]!r}; write one with save()")
         for f, expected in zip(fields(cls), _TYPES, strict=True):
-            if f.name not in arrays:
-                raise ValueError(f"{path} is no event log: it has no column {f.name!r}; write one with save()")
             if arrays[f.name].dtype != expected:
                 raise ValueError(
                     f"{path} is no event log: column {f.name!r} is {arrays[f.name].dtype} where {np.dtype(expected)} is due"

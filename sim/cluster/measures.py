@@ -169,8 +169,8 @@ def factors(run: ClusterRun) -> tuple[F64, F64]:
 def group_lag(run: ClusterRun) -> I64:
     """Return, for each group, how many groups were taken between its start and its own taking; -1 for those not taken.
 
-    Counted from the times in the books: a group that is taken at the instant at which another starts counts as before it.
-    With N groups held and a window of W the largest is N + W - 2 (Forge's bound).
+    Counted from the order of events, so the run must be recorded; without a log all are -1. With N groups held and a window
+    of W the largest is N + W - 2 (Forge's bound).
     """
     if run.log is None:
         return np.full(len(run.books.groups), -1)
@@ -221,7 +221,8 @@ class Survivorship:
 def survivorship(run: ClusterRun, classes: I64, names: tuple[str, ...]) -> tuple[Survivorship, ...]:
     """Return the survivorship of each class of prompts; `classes` [prompts] numbers them, by prompt.
 
-    Prompts still under way when the run stopped are left out: started ones count once they were taken or dropped.
+    Prompts still under way when the run stopped are left out: started ones count once they were taken or dropped. For a rule
+    that never drops the ratio is 1 by construction.
     """
     g = run.books.groups
     known = g.taken | g.dropped

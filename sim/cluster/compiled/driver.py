@@ -62,7 +62,7 @@ def run_compiled(
         Reason.FRESH: feed.fresh,
         Reason.AGAIN: feed.again,
         Reason.SERIES: feed.series,
-        Reason.LOG_FULL: tables.more_log,
+        Reason.LOG_FULL: tables.drain,
         Reason.CALENDAR_FULL: tables.more_calendar,
         Reason.ROWS_FULL: tables.more_rows,
         Reason.LIVE_FULL: tables.more_live,

@@ -26,6 +26,9 @@ LOG_COLUMNS = {
     "log_value": np.float64,
 }
 
+LOG_ROWS = 2**13
+"""Rows logged before they are put aside."""
+
 
 class Tables:
     """All arrays of a run. `world` is what the kernel takes; it holds the addresses of the others."""
@@ -35,6 +38,7 @@ class Tables:
         self.world = np.zeros(1, WORLD)
         self.w: Any = self.world[0]
         self.arrays: dict[str, NDArray[Any]] = {}
+        self._logged: dict[str, list[NDArray[Any]]] = {name: [] for name in LOG_COLUMNS}
         for name, value in settings(plan).items():
             self.w[name] = value
         self.w["record"], self.w["learns"], self.w["tells"] = record, learns, tells
@@ -45,7 +49,7 @@ class Tables:
         self._live(min(c.slots, 4096) + members)
         self._calendar(0)
         if record:
-            self._log(min(groups * members * (5 * plan.graph.turns + 8), 2**22))
+            self.drain()
 
     def put(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         """Make `array` the table of that name."""
@@ -161,21 +165,27 @@ class Tables:
         self._resize("calendar", state.EVENT, entries)
         self.w["calendar_cap"] = entries
 
-    def more_log(self) -> None:
-        """Make room for more rows of the log."""
-        self._log(2 * int(self.w["log_cap"]) + 16 * int(self.w["live"] + self.w["buffered"]))
+    # --- the log ----------------------------------------------------------------------------------------------------
 
-    def _log(self, rows: int) -> None:
-        rows += int(self.w["room"])
-        for name, kind in LOG_COLUMNS.items():
-            self._resize(name, np.dtype(kind), rows)
-        self.w["log_cap"] = rows
+    def drain(self) -> None:
+        """Put what is logged aside, and make room for what a handler may log beside :data:`LOG_ROWS`.
 
-    def log(self) -> EventLog:
-        """Return the log."""
+        So the kernel writes where it wrote shortly before, which is in the processor's cache.
+        """
         n = int(self.w["log_n"])
         if n > self.w["log_cap"]:
             raise RuntimeError(
                 f"the log lost {n - self.w['log_cap']} rows: a handler logged more than it left room for"
             )
-        return EventLog(*(self.arrays[name][:n] for name in LOG_COLUMNS))
+        rows = LOG_ROWS + 16 * int(self.w["live"] + self.w["buffered"] + self.w["members"]) + int(self.w["room"])
+        for name, kind in LOG_COLUMNS.items():
+            if n:
+                self._logged[name].append(self.arrays[name][:n].copy())
+            if rows > self.w["log_cap"]:
+                self.put(name, np.empty(rows, kind))
+        self.w["log_n"], self.w["log_cap"] = 0, max(rows, int(self.w["log_cap"]))
+
+    def log(self) -> EventLog:
+        """Return the log."""
+        self.drain()
+        return EventLog(*(np.concatenate(self._logged.pop(name)) for name in LOG_COLUMNS))

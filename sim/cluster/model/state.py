@@ -68,8 +68,8 @@ class Trajectory:
     __slots__ = (
         "action", "attempt", "cache_engine", "cache_epoch", "cached", "cancelled", "choices", "chunk", "chunk_prefill",
         "chunk_v", "context", "end_s", "ends", "engine", "group", "id", "job", "kv", "luck", "member", "newest", "node",
-        "oldest", "place", "remaining", "reward", "round_tokens", "start_s", "start_version", "ticket", "token_versions", "tokens",
-        "tool_s", "turn", "valid", "version", "waits", "written",
+        "oldest", "place", "remaining", "reward", "round_tokens", "start_s", "start_version", "ticket", "token_versions",
+        "tokens", "tool_s", "turn", "valid", "version", "waits", "written",
     )  # fmt: skip
 
     def __init__(self, identity: int, group: Group, member: int, luck: Luck, context: float, node: int) -> None:

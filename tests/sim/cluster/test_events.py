@@ -90,6 +90,14 @@ def test_an_empty_log_has_columns_of_the_right_types(tmp_path):
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
+def test_a_column_of_another_type_is_refused(tmp_path):
+    log = EventLog.of([(0.5, 3, 0, 1, 2, 3, 10.0)])
+    arrays = {name: getattr(log, name) for name in ("t_s", "entity", "traj", "turn", "version", "value")}
+    (tmp_path / "steps.npz").write_bytes(npz_bytes(arrays | {"kind": np.zeros(1)}))
+    with pytest.raises(ValueError, match="column 'kind' is float64 where uint8 is due"):
+        EventLog.load(tmp_path / "steps.npz")
+
+
 @given(log=LEGAL_LOGS)
 def test_what_is_saved_is_loaded_and_has_the_same_bytes(log, tmp_path_factory):
     folder = tmp_path_factory.mktemp("logs")
