@@ -16,10 +16,10 @@ all-studies: .venv/core  ## the same with the studies too long for every day
 	$(BIN)/python -m pytest studies -q --rung minimodel --processes $(PROCESSES) --all
 
 test: .venv/dev  ## the tests
-	$(BIN)/python -m pytest tests -q
+	$(BIN)/python -m pytest tests -q -n $(PROCESSES)
 
 test-long: .venv/dev  ## the tests with those that take minutes
-	$(BIN)/python -m pytest tests -q -m "long or not long"
+	$(BIN)/python -m pytest tests -q -n $(PROCESSES) -m "long or not long"
 
 bench: .venv/bench  ## the benchmarks; writes benchmarks/latest.json
 	$(BIN)/python -m pytest tests -q -o python_files="bench_*.py" --benchmark-enable --benchmark-only --benchmark-json=benchmarks/latest.json

@@ -1,7 +1,7 @@
 """Draw the figures of the README: ``python docs/make_figures.py``.
 
-docs/flip.svg and docs/cluster.svg take about ten seconds each; docs/network.svg and docs/rest.svg are drawn from the runs that the studies left in
-runs/store, and without them take seven and forty CPU-minutes of training.
+docs/flip.svg and docs/cluster.svg take about ten seconds each; docs/network.svg and docs/rest.svg are drawn from the runs
+that the studies left in runs/store, and without them take seven and forty CPU-minutes of training.
 """
 
 from pathlib import Path

@@ -35,9 +35,10 @@ def check(cluster: Cluster) -> None:
 def _batches(cluster: Cluster) -> None:
     group, batch, parts = cluster.workload.group, cluster.learner.batch, cluster.learner.minibatches
     if batch % group:
+        below = batch // group * group
+        choose = f"{below} or {below + group}" if below else f"{group}"
         raise ValueError(
-            f"batch = {batch} is no multiple of the group of {group}: a group is trained on whole; "
-            f"choose {batch // group * group or group} or {(batch // group + 1) * group}"
+            f"batch = {batch} is no multiple of the group of {group}: a group is trained on whole; choose {choose}"
         )
     if batch // group % parts:
         raise ValueError(
@@ -124,6 +125,13 @@ def _waits(cluster: Cluster, graph: ToolGraph) -> None:
                 f"{cluster.engines.kv_tokens:g}: it would wait for ever to fit; raise kv_tokens, or cap the laws of tokens"
             )
     unbounded = isinstance(admission, Aimd) or (isinstance(admission, FixedWidth) and admission.of == "running")
+    starving = [pool.name for pool in cluster.tools if pool.discipline == "lifo" and pool.servers is not None]
+    if unbounded and cluster.order.window is not None and starving:
+        raise ValueError(
+            f"tool pool {starving[0]!r} serves the last call first, so a call may wait for ever while new rollouts are "
+            f"started, and the learner waits for the group it belongs to (window = {cluster.order.window}): use "
+            "discipline='fifo', order=greedy(), or an admission that bounds what is unconsumed"
+        )
     if unbounded and not _takes_time(cluster, graph):
         raise ValueError(
             "no rollout takes any time (every law of tokens and of tool latency has mean 0), so rollouts would complete "

@@ -8,7 +8,7 @@ from sim.cluster.compiled.reasons import What
 from sim.cluster.compiled.state import WRITING, WRITTEN, int32, member, real, traj_at, turn, whole
 from sim.cluster.events import Kind
 
-__all__ = ["active", "advance", "arm", "emptied", "ended", "leave", "made_of", "stamp", "start", "stop"]
+__all__ = ["active", "advance", "arm", "emptied", "ended", "leave", "made_of", "newest", "stamp", "start", "stop"]
 
 GEN_START, GEN_END, GEN_PAUSE, GEN_ABORT = (
     int(kind) for kind in (Kind.GEN_START, Kind.GEN_END, Kind.GEN_PAUSE, Kind.GEN_ABORT)

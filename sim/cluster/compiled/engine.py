@@ -10,7 +10,7 @@ from sim.cluster.events import Kind
 
 __all__ = [
     "admit", "assign", "drained", "fail", "fired", "load", "occupancy", "pause_all", "remove", "settle", "submit", "swap",
-    "unassign",
+    "unassign", "up",
 ]  # fmt: skip
 
 GEN_PAUSE, GEN_PREEMPT, GEN_ABORT = int(Kind.GEN_PAUSE), int(Kind.GEN_PREEMPT), int(Kind.GEN_ABORT)

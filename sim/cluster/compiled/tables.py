@@ -26,7 +26,7 @@ LOG_COLUMNS = {
     "log_value": np.float64,
 }
 
-LOG_ROWS = 2**13
+LOG_ROWS = 2**12
 """Rows logged before they are put aside."""
 
 
@@ -38,7 +38,8 @@ class Tables:
         self.world = np.zeros(1, WORLD)
         self.w: Any = self.world[0]
         self.arrays: dict[str, NDArray[Any]] = {}
-        self._logged: dict[str, list[NDArray[Any]]] = {name: [] for name in LOG_COLUMNS}
+        self._logged: dict[str, NDArray[Any]] = {}
+        self._logged_n = 0
         for name, value in settings(plan).items():
             self.w[name] = value
         self.w["record"], self.w["learns"], self.w["tells"] = record, learns, tells
@@ -49,6 +50,9 @@ class Tables:
         self._live(min(c.slots, 4096) + members)
         self._calendar(0)
         if record:
+            # about as many rows as a rollout of full length leaves; what is never written costs nothing
+            rows = min(groups * members * (5 * plan.graph.turns + 8), 2**22)
+            self._logged = {name: np.empty(rows, kind) for name, kind in LOG_COLUMNS.items()}
             self.drain()
 
     def put(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
@@ -172,20 +176,23 @@ class Tables:
 
         So the kernel writes where it wrote shortly before, which is in the processor's cache.
         """
-        n = int(self.w["log_n"])
-        if n > self.w["log_cap"]:
-            raise RuntimeError(
-                f"the log lost {n - self.w['log_cap']} rows: a handler logged more than it left room for"
-            )
+        n, end, cap = int(self.w["log_n"]), self._logged_n, int(self.w["log_cap"])
+        if n > cap:
+            raise RuntimeError(f"the log lost {n - cap} rows: a handler logged more than it left room for")
         rows = LOG_ROWS + 16 * int(self.w["live"] + self.w["buffered"] + self.w["members"]) + int(self.w["room"])
         for name, kind in LOG_COLUMNS.items():
+            if end + n > len(self._logged[name]):
+                column = np.empty(2 * (end + n), kind)
+                column[:end] = self._logged[name][:end]
+                self._logged[name] = column
             if n:
-                self._logged[name].append(self.arrays[name][:n].copy())
-            if rows > self.w["log_cap"]:
+                self._logged[name][end : end + n] = self.arrays[name][:n]
+            if rows > cap:
                 self.put(name, np.empty(rows, kind))
-        self.w["log_n"], self.w["log_cap"] = 0, max(rows, int(self.w["log_cap"]))
+        self._logged_n = end + n
+        self.w["log_n"], self.w["log_cap"] = 0, max(rows, cap)
 
     def log(self) -> EventLog:
         """Return the log."""
         self.drain()
-        return EventLog(*(np.concatenate(self._logged.pop(name)) for name in LOG_COLUMNS))
+        return EventLog(*(self._logged[name][: self._logged_n] for name in LOG_COLUMNS))

@@ -84,7 +84,6 @@ def test_draws_are_made_beforehand_and_are_those_of_the_model():
     np.testing.assert_array_equal(draws.block(1).length, super(type(draws), draws).block(1).length)
 
 
-@pytest.mark.xfail(reason="model: a learner that waits is not told when the head of the queue is dropped", strict=True)
 def test_groups_with_too_few_members_are_dropped_alike():
     made, draws = drawn(agents(64, 200, timeout_s=6.0), seed=3)
     books = run_plan(made, draws, "simpy").books
