@@ -17,7 +17,8 @@ started, so that the mean lag is eta - eta (eta + 1) / (2 S) in S steps. The slo
 Shaped after a look. Pilots chose pushes, batch and steps; at 6 questions the ratio of the two passages scattered by .39 in
 its logarithm, at 10 by .15 about a mean of 1.73. The prediction was computed after the first of them, from theory alone. The
 control of the claim on noise was a dose of 1 on 16 seeds, which flipped a quarter of fresh ones: too few to be decided. The
-regions of the two ratios began at 1.2 and ended at 1.3 until two sets of fresh seeds came within .03 of them.
+regions of the two ratios began at 1.2 and ended at 1.3 until two sets of fresh seeds came within .03 of them. With eight
+seeds the push of the control flipped seven on one fresh set of five, which settles nothing: the claims of every day have 12.
 """
 
 import numpy as np
@@ -37,7 +38,7 @@ from studies.kit import Control, Prediction, above, below, claim, figures, ident
 from studies.study_staleness import mean_pull, predicted_flips
 
 GUESS, LAG = "decision/share/start/answer", "cluster/lag_start"
-SEEDS, NOISY_SEEDS = 8, 24
+EVERYDAY, SEEDS, NOISY_SEEDS = 12, 8, 24
 ETA = 8
 FAST, SLOW = 0.38, 0.2  # logits a step
 STEPS, SHORT = 45, 30  # without lag a fast push has crossed by step 25
@@ -89,7 +90,7 @@ def arms():
     kind=identity(1e-9),
     predicts=Prediction(capacity_mean(ETA, STEPS), source="identity of counts, sim.cluster.theory.lag"),
     unit="versions",
-    seeds=SEEDS,
+    seeds=EVERYDAY,
     expect="supported",
     source="AReaL's capacity rule",
     reverses="the order of taking: in order of completion some are left behind, and the mean of the others is lower",
@@ -101,7 +102,7 @@ def arms():
     region=below(0.5),
     predicts=Prediction(0.0, source="mean path with the lagged pull: it rests below a share of .3"),
     unit="share of seeds, by step 45",
-    seeds=SEEDS,
+    seeds=EVERYDAY,
     expect="supported",
     source="H5",
     reverses="the push: .38 logits a step in place of .2",
@@ -113,13 +114,13 @@ def arms():
     region=above(1.0),
     predicts=Prediction(29 / 17, source="mean paths with the lagged, clipped pull"),
     unit="steps to one half at eta 8, over those without lag",
-    seeds=SEEDS,
+    seeds=EVERYDAY,
     expect="supported",
     source="H5",
     reverses="the clip: without one the passage takes about as long",
 )
 def study_bounded_staleness(study):
-    runs = study.sweep(arms(), study.seeds(SEEDS), run=train, block=1)
+    runs = study.sweep(arms(), study.seeds(EVERYDAY), run=train, block=1)
     prompt, late, held = runs.values()
     lag, still, delay = study.claims
     study.conclude(lag, value=float(late[LAG].mean()))
