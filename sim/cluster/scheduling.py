@@ -65,7 +65,11 @@ class Capacity:
 
 @config
 class FixedWidth:
-    """A fixed number of rollouts: running (a pool of workers), or started and not yet taken (a queue of fixed length)."""
+    """A fixed number of rollouts: running (a pool of workers), or started and not yet taken (a queue of fixed length).
+
+    Whole groups start, so a width between multiples of the group is used up to the multiple below. Taking makes room in a
+    queue at once: what then starts still has the version published before.
+    """
 
     width: int
     """Rollouts."""

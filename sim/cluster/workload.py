@@ -25,7 +25,7 @@ class Chain:
     solved: float = 0.5
     """P(the answer is right)."""
     generated: int = 100
-    """Tokens a turn writes, where the workload gives no law."""
+    """Tokens a turn writes, at least 1, where the workload gives no law (a law may well give 0)."""
     observed: int = 0
     """Tokens a tool returns."""
 
