@@ -8,7 +8,7 @@ after it, so that a rollout's parts add up to its rounded total.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from sim.cluster.plan import Plan, plan
 from sim.cluster.run import ClusterRun
 from sim.records.nested import Segment, Trajectory, Turn
 from sim.records.rollouts import Rollouts
-from sim.records.tables import Outcome, Pauses, Reason
+from sim.records.tables import Outcome, Reason
 
 __all__ = ["to_rollouts"]
 
@@ -103,7 +103,7 @@ def _segments(run: ClusterRun, made: Plan, i: int, chunks: list[Chunk], step: in
         for turn, pieces in groupby(parts, key=lambda chunk: chunk[0]):
             before, written = written, written + sum(piece[2] for piece in pieces)
             turns.append(_turn(run, made, i, turn, round(written) - round(before)))
-        gaps = [(a[4], b[3]) for a, b in zip(parts, parts[1:], strict=False) if b[3] > a[4]]
+        gaps = [(a[4], b[3]) for a, b in pairwise(parts) if b[3] > a[4]]
         yield Segment(
             turns=tuple(turns),
             parent=place - 1,
