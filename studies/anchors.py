@@ -11,16 +11,16 @@ engine), so that order statistics of lengths are order statistics of time (:func
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from sim.cluster.run import simulate
+from sim.cluster.measures import measure
+from sim.cluster.run import ClusterRun
 from sim.cluster.scheduling import Capacity, FixedWidth, Rounds, greedy
 from sim.cluster.spec import Cluster, Engines, Learner, Sync
 from sim.cluster.workload import Chain, Workload
 from sim.mdp.latency import Capped, LogNormal
-from sim.records.fingerprint import code_fingerprint
-from sim.records.run import Runs
 
 BASE_S, PER_SEQUENCE_S = 0.010, 0.0001
 """a and b of an engine, s."""
@@ -156,15 +156,13 @@ def squeezed(over: float) -> Workload:
     return lengths(group=8, extra=round(8 * over), cap=8192.0)
 
 
-def timed(cluster: Cluster, seeds: tuple[int, ...], *, study: str) -> Runs:
-    """Simulate one run a seed: when each version's training ended and how long the learner waited for it, s."""
-    steps = [simulate(cluster, seed, study=study).books.steps for seed in seeds]
-    columns = {
-        "step": np.tile(np.arange(cluster.steps), (len(seeds), 1)),
-        "time_s": np.stack([s.ended_s for s in steps]),
-        "wait_s": np.stack([s.waited_s for s in steps]),
-    }
-    return Runs(cluster, tuple(seeds), study, "sim", code_fingerprint("sim"), columns)
+def times(run: ClusterRun) -> dict[str, np.ndarray]:
+    """When each version's training ended and how long the learner waited for it, s, [steps] each."""
+    return {"time_s": run.books.steps.ended_s, "wait_s": run.books.steps.waited_s}
+
+
+timed = partial(measure, columns=times)
+"""Simulates one run a seed for a sweep."""
 
 
 def rate(time_s: np.ndarray, skip: int) -> np.ndarray:

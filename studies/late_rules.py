@@ -5,22 +5,22 @@ the slow half is the one whose questions need three searches.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sim.cluster.measures import factors, survivorship, trained
-from sim.cluster.run import ClusterRun, simulate
+from sim.cluster.measures import factors, measure, survivorship, trained
+from sim.cluster.run import ClusterRun
 from sim.cluster.scheduling import Capacity, FixedWidth, MaxStaleness, Rounds, fifo, greedy
 from sim.cluster.spec import Cluster, Engines, Learner, Sync, ToolPool
 from sim.cluster.workload import Chain, Workload
 from sim.mdp.latency import Constant, LogNormal
 from sim.mdp.worlds import World
 from sim.records.config import replace
-from sim.records.fingerprint import code_fingerprint
 from sim.records.run import Runs
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "at_end",
     "base",
     "counted",
+    "counts",
     "gained",
     "in_flight",
     "late_half",
@@ -161,41 +162,22 @@ def with_a_clock() -> dict[str, Cluster]:
 # A run ----------------------------------------------------------------------------------------------------------------
 
 
-def counted(config: Cluster, seeds: Sequence[int], *, study: str) -> Runs:
-    """Simulate a block of seeds and count, by version.
+def counts(run: ClusterRun) -> dict[str, NDArray[np.generic]]:
+    """Count by version: arrays [versions], or a number that is the same at every one.
 
-    Parameters
-    ----------
-    config
-        The cluster.
-    seeds
-        Names the draws, with `study`.
-    study
-        Namespace of the random streams.
-
-    Returns
-    -------
-    Runs
-        Columns [seeds, versions]. Counts up to and with a version: ``started`` and ``trained`` prompts, the same of slow
-        ones under ``/slow``, and ``missing``, slow prompts started and not trained on. Means over what a version is trained
-        on: ``luck``, ``factor``, ``again`` (played before). ``time_s``, the end of a version. The same in every row:
-        ``survivorship`` of slow prompts among those whose end is known, ``rollouts`` started, and ``source``, the slow
-        share of the first prompts of the source, as many as are trained on.
+    Counts up to and with a version: ``started`` and ``trained`` prompts, the same of slow ones under ``/slow``, and
+    ``missing``, slow prompts started and not trained on. Means over what a version is trained on: ``luck``, ``factor``,
+    ``again`` (played before). ``time_s``, the end of a version. Of the whole run: ``survivorship`` of slow prompts among
+    those whose end is known, ``rollouts`` started, and ``source``, the slow share of the first prompts of the source, as
+    many as are trained on.
     """
-    parts = [_counted(simulate(config, seed, study=study)) for seed in seeds]
-    columns = {name: np.stack([np.broadcast_to(part[name], config.steps) for part in parts]) for name in parts[0]}
-    return Runs(config, tuple(seeds), study, "sim", code_fingerprint("sim"), columns)
-
-
-def _counted(run: ClusterRun) -> dict[str, NDArray[np.generic]]:
-    """Return the columns of one seed, [versions] or a single number."""
     steps, r, g = run.cluster.steps, run.books.rollouts, run.books.groups
     ended_s = run.books.steps.ended_s
     of = _groups(run)
     mine, fresh = np.flatnonzero(trained(run)), np.flatnonzero(g.play == 0)  # groups are of one: a rollout is a group
     at, begun = g.take_version[mine], np.searchsorted(ended_s, r.start_s[fresh])
     many = np.bincount(at, minlength=steps)
-    found: dict[str, NDArray[np.generic]] = {"step": np.arange(steps), "time_s": ended_s}
+    found: dict[str, NDArray[np.generic]] = {"time_s": ended_s}
     for name, values in (("luck", of.luck), ("factor", of.factor), ("again", (g.play > 0).astype(float))):
         found[name] = np.bincount(at, values[mine], steps) / many
     started, begun_slow = (np.bincount(begun, w, steps + 1)[:steps].cumsum() for w in (None, of.slow[fresh]))
@@ -210,6 +192,10 @@ def _counted(run: ClusterRun) -> dict[str, NDArray[np.generic]]:
         "rollouts": np.array(len(r)),
         "source": of.slow[fresh][: steps * BATCH].mean(),
     }
+
+
+counted = partial(measure, columns=counts)
+"""Simulates a block of seeds for a sweep and counts."""
 
 
 class _Groups(NamedTuple):

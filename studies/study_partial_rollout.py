@@ -19,19 +19,17 @@ at .5 in place of .6. Agreement of step times is claimed of finite caps only: th
 one twentieth.
 """
 
+import functools
 import math
 
 import numpy as np
 from scipy.special import ndtr
 
-from sim.cluster.measures import off_policy_tokens
-from sim.cluster.run import simulate
+from sim.cluster.measures import measure, off_policy_tokens
 from sim.cluster.scheduling import Rounds, greedy
 from sim.cluster.spec import Cluster, Engines, Learner
 from sim.cluster.workload import Chain, Workload
 from sim.mdp.latency import LogNormal
-from sim.records.fingerprint import code_fingerprint
-from sim.records.run import Runs
 from studies.kit import Prediction, above, agreement, claim, figures, mean, rate
 
 CAPS, BATCH, GROUP, STEPS = (math.inf, 8.0, 4.0, 2.0, 1.0), 64, 8, 30
@@ -163,17 +161,13 @@ def partial(group, cap, sigma=1.0):
     )
 
 
-def recorded(config, seeds, *, study):
+def tokens_by_age(run):
     """Return time, tokens and old tokens of every version."""
-    parts = [simulate(config, seed, study=study, record=True) for seed in seeds]
-    columns = {
-        "step": [np.arange(config.steps)] * len(parts),
-        "time_s": [run.books.steps.ended_s for run in parts],
-        "tokens": [run.books.steps.tokens for run in parts],
-        "old": [run.books.steps.tokens * off_policy_tokens(run) for run in parts],
-    }
-    stacked = {name: np.stack(values) for name, values in columns.items()}
-    return Runs(config, tuple(seeds), study, "sim", code_fingerprint("sim"), stacked)
+    steps = run.books.steps
+    return {"time_s": steps.ended_s, "tokens": steps.tokens, "old": steps.tokens * off_policy_tokens(run)}
+
+
+recorded = functools.partial(measure, columns=tokens_by_age, record=True)
 
 
 def results(runs):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sim.records.npz import npz_bytes, read_npz
 
-__all__ = ["PAIRS", "DropReason", "Event", "EventLog", "Kind", "concatenate"]
+__all__ = ["PAIRS", "DropReason", "Event", "EventLog", "Kind"]
 
 
 class Kind(IntEnum):
@@ -214,8 +214,3 @@ class EventLog:
 
 
 _TYPES = (np.float64, np.uint8, np.int32, np.int32, np.int16, np.int32, np.float64)
-
-
-def concatenate(logs: list[EventLog]) -> EventLog:
-    """Return one log of several, in order."""
-    return EventLog(*(np.concatenate([getattr(log, f.name) for log in logs]) for f in fields(EventLog)))

@@ -6,14 +6,17 @@ neither aborted nor failed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.cluster.draws import BLOCK, Draws
+from sim.cluster.events import Kind
 from sim.cluster.plan import plan
-from sim.cluster.run import ClusterRun
+from sim.cluster.run import ClusterRun, replicate
+from sim.cluster.spec import Cluster
 from sim.records.fingerprint import code_fingerprint
 from sim.records.run import Runs
 
@@ -135,26 +138,30 @@ def summary(run: ClusterRun, skip: int = 0) -> dict[str, float]:
     return found
 
 
-def measure(cluster: object, seeds: tuple[int, ...], *, study: str) -> Runs:
-    """Simulate one run per seed and return what :func:`step_columns` says of each, as a sweep takes it.
+def measure(
+    cluster: Cluster,
+    seeds: Sequence[int],
+    *,
+    study: str,
+    columns: Callable[[ClusterRun], Mapping[str, NDArray[np.generic]]] = step_columns,
+    record: bool = False,
+) -> Runs:
+    """Simulate one run per seed and return columns of it as a sweep takes them.
 
-    Columns beside those: ``engine_idle`` and ``pool_busy/NAME`` of the whole run, the same at every step.
+    Parameters
+    ----------
+    cluster, seeds, study
+        What to simulate.
+    columns
+        What to measure of a run: arrays [steps], or numbers that are the same at every step. For another choice, or with a
+        log, give a sweep ``functools.partial(measure, columns=..., record=True)``.
+    record
+        Whether runs have a log to measure.
     """
-    from sim.cluster.run import simulate
-    from sim.cluster.spec import Cluster
-
-    assert isinstance(cluster, Cluster)
-    parts: list[dict[str, NDArray[np.generic]]] = []
-    for seed in seeds:
-        run = simulate(cluster, seed, study=study)
-        one: dict[str, NDArray[np.generic]] = {"step": np.arange(cluster.steps), **step_columns(run)}
-        engines, end_s = run.books.engines, run.books.end_s
-        one["engine_idle"] = np.full(cluster.steps, 1 - engines.busy_s.sum() / (len(engines) * end_s))
-        for pool, busy in zip(cluster.tools, run.books.pools.busy_s, strict=True):
-            one[f"pool_busy/{pool.name}"] = np.full(cluster.steps, busy / end_s)
-        parts.append(one)
-    columns: dict[str, NDArray[np.generic]] = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-    return Runs(cluster, tuple(seeds), study, "sim", code_fingerprint("sim"), columns)
+    runs = replicate(cluster, seeds, study=study, record=record)
+    parts = [{"step": np.arange(cluster.steps), **columns(run)} for run in runs]
+    stacked = {name: np.stack([np.broadcast_to(part[name], cluster.steps) for part in parts]) for name in parts[0]}
+    return Runs(cluster, tuple(seeds), study, "sim", code_fingerprint("sim"), stacked)
 
 
 def factors(run: ClusterRun) -> tuple[F64, F64]:
@@ -174,8 +181,6 @@ def group_lag(run: ClusterRun) -> I64:
     """
     if run.log is None:
         return np.full(len(run.books.groups), -1)
-    from sim.cluster.events import Kind
-
     found = np.full(len(run.books.groups), -1)
     rows = run.log.of_kind(Kind.GROUP_ADMIT, Kind.TRAIN_TAKE)
     takes = run.log.kind[rows] == Kind.TRAIN_TAKE
@@ -192,8 +197,6 @@ def off_policy_tokens(run: ClusterRun) -> F64:
     steps = run.cluster.steps
     if run.log is None:
         return np.full(steps, np.nan)
-    from sim.cluster.events import Kind
-
     rows = run.log.of_kind(Kind.GEN_END, Kind.GEN_PAUSE, Kind.GEN_PREEMPT)
     traj, version, tokens = run.log.traj[rows], run.log.version[rows], run.log.value[rows]
     kept = trained(run)[traj]

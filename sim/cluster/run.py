@@ -42,8 +42,7 @@ class ClusterRun:
 
 def compiled_is_there() -> bool:
     """Return whether numba, which the compiled engine needs, is installed (extra ``fast``)."""
-    there = importlib.util.find_spec("numba") is not None
-    return there and importlib.util.find_spec("sim.cluster.compiled.driver") is not None
+    return importlib.util.find_spec("numba") is not None
 
 
 def simulate(
@@ -129,10 +128,9 @@ def replicate(
     *,
     study: str = "cluster",
     engine: EngineName = "auto",
-    on_seed: Callable[[int], None] | None = None,
+    record: bool = False,
+    on_version: Callable[[int], None] | None = None,
 ) -> Iterator[ClusterRun]:
-    """Simulate one run per seed, one after the other; `on_seed` is called after each, for a progress bar."""
+    """Simulate one run per seed, one after the other; arguments are those of :func:`simulate`."""
     for seed in seeds:
-        yield simulate(cluster, seed, study=study, engine=engine)
-        if on_seed is not None:
-            on_seed(seed)
+        yield simulate(cluster, seed, study=study, engine=engine, record=record, on_version=on_version)

@@ -12,7 +12,6 @@ __all__ = [
     "Aimd",
     "Arrivals",
     "Capacity",
-    "Drop",
     "FixedWidth",
     "MaxStaleness",
     "Order",
@@ -183,9 +182,6 @@ class MaxStaleness:
         _at_least("bound", self.bound, 0)
         _one_of("by", self.by, ("oldest", "newest"))
         _one_of("then", self.then, ("discard", "requeue"))
-
-
-Drop = MaxStaleness
 
 
 def _at_least(name: str, value: float, least: int) -> None:

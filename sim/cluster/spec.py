@@ -4,7 +4,7 @@ Times are seconds, lengths tokens, counts rollouts unless a field says groups or
 """
 
 from sim.cluster.checks import check
-from sim.cluster.scheduling import Admission, Arrivals, Capacity, MaxStaleness, Order, Rounds
+from sim.cluster.scheduling import Admission, Capacity, MaxStaleness, Order, Rounds
 from sim.cluster.workload import Workload
 from sim.mdp.latency import Constant, Latency
 from sim.records.config import config
@@ -220,8 +220,3 @@ class Cluster:
     def rounds(self) -> Rounds | None:
         """The admission rule where generation is in rounds, else None."""
         return self.admission if isinstance(self.admission, Rounds) else None
-
-    @property
-    def open(self) -> bool:
-        """Whether groups arrive by themselves."""
-        return isinstance(self.admission, Arrivals)

@@ -47,6 +47,7 @@ def cluster(
         log: Write every event here (.npz, or .parquet with the extra of that name).
         window: Seconds of simulated time that timeline and figure show, from and to.
     """
+    from sim.cluster.model.simulation import Deadlock
     from sim.cluster.presets import PRESETS
 
     if preset == "list":
@@ -66,7 +67,7 @@ def cluster(
         runs = _simulated(config, range(seed, seed + replicas), engine, record=bool(shown))
         _print(preset, runs, skip)
         _write(runs[0], preset, timeline, gantt, log, window)
-    except (ValueError, RuntimeError, ImportError) as error:
+    except (ValueError, Deadlock, ImportError) as error:
         raise CommandError(str(error)) from error
     return 0
 
@@ -97,11 +98,11 @@ def _changed(config: "Cluster", changes: tuple[str, ...]) -> "Cluster":
 
 
 def _simulated(config: "Cluster", seeds: range, engine: Any, record: bool) -> "list[ClusterRun]":
-    from sim.cluster.run import simulate
+    from sim.cluster.run import replicate
 
     total = config.steps * len(seeds)
     with _bar(total) as advance:
-        return [simulate(config, s, engine=engine, record=record, on_version=lambda _: advance()) for s in seeds]
+        return list(replicate(config, seeds, engine=engine, record=record, on_version=lambda _: advance()))
 
 
 @contextmanager

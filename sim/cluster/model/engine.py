@@ -157,20 +157,16 @@ class Engine:
         return self.n < self._most and not (self.stopped or self.draining or self.down)
 
     def _start(self, traj: Trajectory, now: float) -> None:
-        version, v = self.version, self._v
+        v = self._v
         if traj.remaining < 0:
-            self._decide(traj, version)
+            self._decide(traj, self.version)
         traj.chunk = work = traj.remaining
         traj.chunk_v, traj.place = v, WRITING
         traj.job = serial = self._next_serial()
         heappush(self._heap, (v + work, serial, traj))
         self.n = n = self.n + 1
         self._step_s = self._base + self._each * n
-        traj.version = traj.newest = version
-        if traj.oldest < 0:
-            traj.oldest = version
-        if self._log is not None:
-            self._log((now, GEN_START, self.index, traj.id, traj.turn, version, traj.context + traj.written))
+        self._stamp(traj, now)
 
     def _stamp(self, traj: Trajectory, now: float) -> None:
         """Begin a chunk under the version that now writes."""

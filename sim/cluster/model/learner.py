@@ -60,7 +60,7 @@ class Learner:
             group = scheduler.take()
             if group is None:
                 return
-            group.take_version, group.take_step = self.version, self.version
+            group.take_version = self.version
             self._taken.append(group)
             if sim.log is not None:
                 sim.log((now, int(Kind.TRAIN_TAKE), group.id, -1, self._part, self.version, float(self.version)))
@@ -100,7 +100,7 @@ class Learner:
                 rollouts, tokens = 0, 0.0
                 for group in self._taken:
                     for traj in group.members:
-                        if traj.valid and traj.end_s == traj.end_s and not traj.cancelled:
+                        if traj.valid and not traj.cancelled:
                             rollouts += 1
                             tokens += traj.tokens
                 times.groups += self._taken

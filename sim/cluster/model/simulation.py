@@ -32,11 +32,8 @@ __all__ = ["Deadlock", "Process", "Simulation"]
 Row = tuple[float, int, int, int, int, int, float]
 Process = Callable[[simpy.Environment, "Simulation"], Generator[Any, Any, Any]]
 
-
 OVER, TRAJ_END = Place.OVER, int(Kind.TRAJ_END)
 _WRITTEN_TURN = (Place.WRITTEN, Place.CALLING, Place.SERVED, Place.BACKOFF)
-
-
 _ASSIGNED = attrgetter("assigned")
 
 
@@ -77,9 +74,8 @@ class Simulation:
         c = plan.cluster
         self.plan, self.draws, self.cluster = plan, draws, c
         self.env = simpy.Environment()
-        self.written_log: list[
-            float
-        ] = []  # rows one after the other: no object a row, nothing for the collector to visit
+        # Rows one after the other: no object a row, so nothing for the garbage collector to visit.
+        self.written_log: list[float] = []
         self.log: Callable[[Row], None] | None = self.written_log.extend if record else None
         self.ticket: Callable[[], int] = count(1).__next__
         self.serial: Callable[[], int] = count(1).__next__
@@ -139,7 +135,7 @@ class Simulation:
         try:
             self.env.run(until=self._done)
         except RuntimeError as error:
-            if "until" not in str(error):
+            if not str(error).startswith("No scheduled events left"):  # SimPy's own words; others are a process's error
                 raise
             raise Deadlock(self._who_waits()) from None
         self._finish()
@@ -184,8 +180,7 @@ class Simulation:
     def launch(self, group: Group, now: float) -> None:
         """Start the rollouts of a group."""
         first = len(self.trajectories)
-        for member in range(self.cluster.workload.members):
-            luck = self._luck(group, member)
+        for member, luck in enumerate(self._lucks(group)):
             node = self._initial[luck.kind]
             traj = Trajectory(first + member, group, member, luck, self.cluster.workload.prompt_tokens, node)
             traj.start_s, traj.start_version = now, self.published
@@ -334,12 +329,13 @@ class Simulation:
         made = self._learn(groups, version) if self._learn is not None else None
         self.thresholds.append(self.thresholds[-1] if made is None else np.asarray(made).tolist())
 
-    def _luck(self, group: Group, member: int) -> Luck:
-        members = self.cluster.workload.members
+    def _lucks(self, group: Group) -> list[Luck]:
+        """Return the draws of a group's rollouts."""
         if group.play > 0:
-            return lucks(self.draws.again(group.prompt, group.play))[member]
+            return lucks(self.draws.again(group.prompt, group.play))
         block, row = divmod(group.prompt, BLOCK)
         if block not in self._blocks:
-            self._blocks = {b: lucks for b, lucks in self._blocks.items() if b == block - 1}
+            self._blocks = {b: drawn for b, drawn in self._blocks.items() if b == block - 1}
             self._blocks[block] = lucks(self.draws.block(block))
-        return self._blocks[block][row * members + member]
+        members = self.cluster.workload.members
+        return self._blocks[block][row * members : (row + 1) * members]

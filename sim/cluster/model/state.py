@@ -114,8 +114,8 @@ class Group:
     """The rollouts of one prompt."""
 
     __slots__ = (
-        "done", "fate", "held", "id", "in_round", "members", "play", "prompt", "ready_s", "start_version", "take_step",
-        "take_version", "valid",
+        "done", "fate", "held", "id", "in_round", "members", "play", "prompt", "ready_s", "start_version", "take_version",
+        "valid",
     )  # fmt: skip
 
     def __init__(self, identity: int, prompt: int, play: int, version: int) -> None:
@@ -125,4 +125,4 @@ class Group:
         self.done = self.valid = 0
         self.held, self.in_round = False, False
         self.ready_s = float("nan")
-        self.take_version = self.take_step = -1
+        self.take_version = -1

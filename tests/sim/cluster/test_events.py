@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.events import PAIRS, Event, EventLog, Kind, concatenate
+from sim.cluster.events import PAIRS, Event, EventLog, Kind
 from sim.records.npz import npz_bytes
 from tests.sim.cluster.legal_logs import LEGAL_LOGS, STORY, story
 
@@ -112,7 +112,7 @@ def test_what_is_saved_is_loaded_and_has_the_same_bytes(log, tmp_path_factory):
 def test_windows_side_by_side_are_the_whole(log, cuts):
     edges = [0.0, *sorted(cuts), math.inf]
     pieces = [log.between(a, b) for a, b in itertools.pairwise(edges)]
-    assert concatenate(pieces) == log
+    assert EventLog.of([event for piece in pieces for event in piece]) == log
     assert sum(map(len, pieces)) == len(log) > 0
 
 

@@ -292,3 +292,13 @@ def test_the_compiled_engine_says_what_it_needs(monkeypatch):
         ValueError, match="the compiled engine has no user processes, and 1 were given: use engine='simpy'"
     ):
         simulate(cluster()(), engine="compiled", processes=[lambda env, sim: iter(())])
+
+
+def test_an_error_of_a_users_process_is_not_taken_for_a_deadlock():
+    def broken(env, sim):
+        yield env.timeout(1.0)
+        raise RuntimeError("waited until it broke")
+
+    with pytest.raises(RuntimeError, match="waited until it broke") as error:
+        simulate(cluster()(), engine="simpy", processes=[broken])
+    assert not isinstance(error.value, Deadlock)

@@ -1,6 +1,5 @@
 """A policy that learns on the cluster's clock makes the updates of the plain loop, on what the cluster gives it."""
 
-import importlib.util
 from dataclasses import replace as changed
 from functools import cache
 from types import SimpleNamespace
@@ -213,8 +212,6 @@ def test_the_lag_is_what_the_schedule_makes_it():
 @pytest.mark.parametrize("failure", [0.0, 0.4])
 def test_both_engines_learn_the_same(admission, failure):
     pytest.importorskip("numba")
-    if importlib.util.find_spec("sim.cluster.compiled.driver") is None:
-        pytest.skip("there is no compiled engine yet")
     pool = ToolPool("search", ("search",), Exponential(1.0), failure=failure)
     config = on_cluster(training(), admission, **{"tools": (pool,), "sync.mode": "in_place"})
     runs = [train_one(config, 3, study="test", engine=engine) for engine in ("simpy", "compiled")]
