@@ -132,5 +132,5 @@ def test_what_cannot_be_is_refused():
         adam_steps(0.1, 0, -3.0)
     with pytest.raises(ValueError, match=r"p0 = 0.1 must lie in \(0, .1\)"):
         power_of_ratio(3.0, 0.1)
-    with pytest.raises(ValueError, match=r"ratio 1000000000.0 lies outside 0.612 to 29.8"):
+    with pytest.raises(ValueError, match=r"ratio 1000000000.0 lies outside 0.61\d to 29.8"):
         power_of_ratio(1e9, 0.01)
