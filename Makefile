@@ -21,7 +21,7 @@ test: .venv/dev  ## the tests
 test-long: .venv/dev  ## the tests with those that take minutes
 	$(BIN)/python -m pytest tests -q -n $(PROCESSES) -m "long or not long"
 
-bench: .venv/bench  ## the benchmarks; writes benchmarks/latest.json
+bench: .venv/dev  ## the benchmarks; writes benchmarks/latest.json
 	$(BIN)/python -m pytest tests -q -o python_files="bench_*.py" --benchmark-enable --benchmark-only --benchmark-json=benchmarks/latest.json
 	$(BIN)/python benchmarks/summary.py
 
@@ -39,11 +39,7 @@ lint: .venv/dev  ## formatting, lint, types
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/core
-	$(PIP) --editable ".[dev,fast,minimodel,parquet]"
-	touch $@
-
-.venv/bench: pyproject.toml constraints.txt | .venv/dev
-	$(PIP) --editable ".[bench,dev,fast,minimodel,parquet]"
+	$(PIP) --editable ".[cluster,dev,fast,minimodel,parquet,tensorboard,trl]"
 	touch $@
 
 clean:  ## remove the environment and what runs left

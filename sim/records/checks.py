@@ -86,8 +86,8 @@ def _check_trajectories(trajectories: Trajectories) -> None:
     outcome, reward = trajectories.outcome, trajectories.reward
     codes = ", ".join(f"{each.value} {each.words}" for each in Outcome)
     _refuse(~np.isin(outcome, list(Outcome)), "trajectories.outcome", outcome, f"one of {codes}", "use Outcome")
-    failed = outcome == Outcome.INFRASTRUCTURE_FAILURE
-    way_out = "a trajectory without reward has the outcome infrastructure failure"
+    failed = np.isin(outcome, (Outcome.INFRASTRUCTURE_FAILURE, Outcome.NOT_RECORDED))
+    way_out = "a trajectory without reward has the outcome infrastructure failure, or not recorded"
     _refuse(np.isnan(reward) & ~failed, "trajectories.reward", reward, "a number", way_out)
     _refuse(np.isinf(reward), "trajectories.reward", reward, "finite", "bound the reward where it is computed")
     late = trajectories.end < trajectories.start

@@ -95,7 +95,7 @@ class Trajectory:
     segments: tuple[Segment, ...]
     """Parents before children."""
     reward: float
-    """Final reward; NaN if the infrastructure failed."""
+    """Final reward; NaN if the infrastructure failed or none was recorded."""
     outcome: Outcome
     """How it ended."""
     role: str = "main"

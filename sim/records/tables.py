@@ -47,6 +47,7 @@ class Outcome(IntEnum):
     TURN_LIMIT = 2
     TRUNCATED = 3
     INFRASTRUCTURE_FAILURE = 4
+    NOT_RECORDED = 5
 
     @property
     def words(self) -> str:
@@ -159,7 +160,7 @@ class Trajectories(Table):
     """One attempt at a task, from first prompt to reward."""
 
     reward: Array = column("number")
-    """Final reward. NaN says that there is none, which only an infrastructure failure excuses."""
+    """Final reward. NaN says that there is none, which only an infrastructure failure or an unrecorded outcome excuses."""
     outcome: Array = column("integer")
     """An `Outcome`."""
     offsets: Array = column("integer", extra=1)

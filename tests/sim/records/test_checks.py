@@ -23,7 +23,7 @@ NAN = math.nan
         ({"segments__offsets": [0, 3, 2, 5, 5]}, r"segments.offsets\[2\] = 2: must be no less than"),
         ({"groups__task": [7, 7]}, r"groups.task\[1\] = 7 with role 'main': must not repeat"),
         ({"groups__offsets": [0, 3]}, r"groups.offsets has shape \(2,\): must be \(3,\)"),
-        ({"trajectories__outcome": [0, 2, 5]}, r"outcome\[2\] = 5: must be one of 0 solved, 1 wrong, 2 turn limit"),
+        ({"trajectories__outcome": [0, 2, 6]}, r"outcome\[2\] = 6: must be one of 0 solved, 1 wrong, 2 turn limit"),
         ({"trajectories__reward": [NAN, 0, NAN]}, r"reward\[0\] = nan: must be a number; .*infrastructure failure"),
         ({"trajectories__reward": [1, math.inf, 0]}, r"reward\[1\] = inf: must be finite"),
         ({"trajectories__end": [9, 8, 0.5]}, r"trajectories.end\[2\] = 0.5: must be no earlier than its start"),
