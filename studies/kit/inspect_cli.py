@@ -1,0 +1,49 @@
+"""``metastable inspect``: a page in which to read the rollouts that runs of a store kept."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from studies.kit.words import CommandError
+
+__all__ = ["inspect_runs"]
+
+
+def inspect_runs(
+    keys: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="KEY [KEY ...]")],
+    store: Path = Path("runs/store"),
+    out: Path = Path("runs/inspector.html"),
+) -> int:
+    """Write a page in which to read the rollouts of runs, two of them side by side.
+
+    Args:
+        keys: Keys of runs, or their first digits.
+        store: Folder of the runs.
+        out: File to write.
+    """
+    from sim.records.config import ConfigError
+    from sim.records.store import Store, StoreError
+    from studies.kit.inspector.own import stored
+    from studies.kit.inspector.page import write
+
+    folder = Store(store)
+    known = folder.keys()
+    try:
+        runs = [stored(folder.load(_key(key, known, store))) for key in keys]
+        path = write(out, runs, "Rollouts")
+    except (ConfigError, StoreError, ValueError, OSError) as error:
+        raise CommandError(str(error)) from error
+    sys.stdout.write(f"wrote {path}: open it in a browser\n")
+    return 0
+
+
+def _key(begins: str, known: list[str], store: Path) -> str:
+    """Return the one key that begins so."""
+    found = [key for key in known if key.startswith(begins)]
+    if len(found) != 1:
+        what = f"no run {begins!r}" if not found else f"{begins!r} begins the keys of {len(found)} runs"
+        way = "give another store with --store" if not found else "give more digits"
+        raise CommandError(f"{what} among the {len(known)} in {store}: {way}")
+    return found[0]
