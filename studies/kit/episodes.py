@@ -192,7 +192,8 @@ def _words(
     *,
     opens: bool,
 ) -> Turn:
-    tokens, pieces, generated, observed = turn.tokens, (), "", ""
+    tokens, generated, observed = turn.tokens, "", ""
+    pieces: tuple[str, ...] = ()
     if tokens is not None and piece is not None:
         pieces = tuple(piece(each) for each in tokens.id.tolist())
         sampled = tokens.sampled.tolist()

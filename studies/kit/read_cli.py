@@ -131,7 +131,7 @@ def _read(run: _Run, other: _Run | None, quiet: Sequence[_Run], rate: float, det
         beside = _Found(each, [], rate, detector)
         texts.append("\nagainst " + "\n".join(report(each, beside.transitions)) + "\n")
         inspected.append(beside.inspected())
-    last = f"read from the record in {run.path}: nothing was written; its page is {run.path / 'index.html'}\n"
+    last = _there(run.path, found) if run.source is None else ""
     try:  # first what is to last, but what was found is told even where it cannot be written
         if run.source is not None:
             last = _write(run, reading, folder, texts, inspected, time.monotonic() - began)
@@ -157,6 +157,17 @@ class _Found:
         from studies.kit.reading.showing import inspected
 
         return inspected(self.reading, self.transitions, self.alarms)
+
+
+def _there(folder: Path, found: "_Found") -> str:
+    """Say where the page of a record is; a record whose run was stopped has none yet, and gets it here."""
+    from studies.kit.inspector.page import write
+
+    page = folder / "index.html"
+    if page.exists():
+        return f"read from the record in {folder}: nothing was written; its page is {page}\n"
+    write(page, [found.inspected()], found.reading.name)
+    return f"read from the record in {folder}, which had no page yet\npage    {page}\n"
 
 
 def _write(

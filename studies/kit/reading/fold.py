@@ -170,9 +170,6 @@ class Folding:
         )
 
 
-_Folding = Folding
-
-
 class _Counted:
     """What was counted of the role whose behaviour is told."""
 
