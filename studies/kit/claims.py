@@ -14,7 +14,18 @@ from studies.kit.words import near, number
 if TYPE_CHECKING:
     from studies.kit.exact import Identity
 
-__all__ = ["EXPECTATIONS", "RUNGS", "Claim", "ClaimError", "Control", "Prediction", "at", "check_region", "claim"]
+__all__ = [
+    "EXPECTATIONS",
+    "RUNGS",
+    "Claim",
+    "ClaimError",
+    "Control",
+    "Prediction",
+    "at",
+    "check_region",
+    "claim",
+    "outline",
+]
 
 RUNGS = ("sim", "minimodel", "fullscale")
 """The rungs of the ladder, from the bottom."""
@@ -188,6 +199,13 @@ def build(id: str, fields: Mapping[str, Any]) -> Claim:  # noqa: A002
     for rung in rungs:
         _check_at(made, rung)
     return made
+
+
+def outline(id: str, rungs: tuple[str, ...] = ("sim",), long: bool | tuple[str, ...] = False) -> Claim:  # noqa: A002
+    """Return a claim of which only this is known, to be listed and selected but not concluded."""
+    _check_id(id)
+    unknown: Any = None
+    return Claim(id, "", unknown, unknown, "", None, None, DEFAULT_SEEDS, "", "", _rungs(id, rungs), long, ())
 
 
 def _check_id(id: str) -> None:  # noqa: A002
