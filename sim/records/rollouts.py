@@ -65,7 +65,8 @@ class Rollouts:
 
     Everything is checked at construction (see `sim.records.checks`): offsets cover the next table exactly, groups have
     different (task, role), segments come after their parents, times and versions are in order, ``train`` implies
-    ``sampled``, a reward is missing only where the infrastructure failed or nothing says how the trajectory ended. RecordError otherwise.
+    ``sampled``, a reward is missing only where the infrastructure failed or nothing says how the trajectory ended.
+    RecordError otherwise.
     """
 
     groups: Groups
