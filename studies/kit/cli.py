@@ -1,6 +1,7 @@
-"""The command line: ``metastable list | run | show | draw | cluster``.
+"""The command line: one function a command, in `COMMANDS`.
 
-Each command is thin: studies run under pytest, and ``metastable run`` only spells the call.
+Each command is thin: studies run under pytest, and ``metastable run`` only spells the call. Commands with more to them
+have a module of their own, ``*_cli.py``.
 """
 
 import os
@@ -13,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from studies import FOLDER
+from studies.kit.cite_cli import cite
 from studies.kit.cluster_cli import cluster
+from studies.kit.escalate_cli import escalate
+from studies.kit.export_cli import export
+from studies.kit.fit_cli import fit
+from studies.kit.inspect_cli import inspect_runs
+from studies.kit.read_cli import read
+from studies.kit.runs_cli import runs
+from studies.kit.sweep_cli import sweep
 from studies.kit.words import CommandError
 
 if TYPE_CHECKING:
@@ -28,13 +37,19 @@ _ClaimIds = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metav
 _BROKEN_PIPE = 141  # as a shell reports a program ended by SIGPIPE
 
 
-def list_claims(rung: Rung | None = None, folder: Path = FOLDER) -> int:
+def list_claims(rung: Rung | None = None, ladder: bool = False, folder: Path = FOLDER) -> int:
     """List the claims: id, verdict on record, seeds, rungs, and the sentence.
 
     Args:
         rung: List only the claims made at this rung.
+        ladder: Claims against rungs instead: verdict and n at each, of those made at more than one.
         folder: Folder of the studies.
     """
+    if ladder:
+        from studies.kit.crossing import ladder_table
+
+        _say(ladder_table(_there(folder)))
+        return 0
     found = _stated(folder)
     claims = [claim for claim in found if rung is None or rung in claim.rungs]
     for claim in claims:
@@ -59,7 +74,8 @@ def run(
     Args:
         claims: Ids of claims, as ``metastable list`` prints them.
         rung: The rung to run them at.
-        seeds: A number, ``fresh``, or ``fresh:BASE``; by default the seeds on record.
+        seeds: A number, ``fresh``, ``fresh:BASE``, ``until-decided`` or ``until-decided:CAP``; by default the seeds on
+            record.
         all: Also run the claims marked long.
         record: Write the verdicts to the records.
         folder: Folder of the studies.
@@ -118,6 +134,14 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "list": list_claims,
     "run": run,
     "show": show,
+    "escalate": escalate,
+    "cite": cite,
+    "sweep": sweep,
+    "read": read,
+    "fit": fit,
+    "inspect": inspect_runs,
+    "runs": runs,
+    "export": export,
     "draw": draw,
     "cluster": cluster,
 }

@@ -2,14 +2,19 @@
 
 import inspect
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Any
+
+from studies.kit.guard import Failure, Guarded
 
 __all__ = ["Executor", "Processes", "Report", "Run", "SweepError", "Task", "inline", "processes"]
 
@@ -18,6 +23,14 @@ _LOOK_S = 0.5  # how often the parent looks at the board on which workers write 
 
 class SweepError(RuntimeError):
     """A task of a sweep failed; the message names the point and the seeds."""
+
+
+class _DiedError(SweepError):
+    """A worker process died; ``suspects`` are the numbers of the tasks that were at work."""
+
+    def __init__(self, message: str, suspects: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.suspects = suspects
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,28 @@ def inline(run: Run, tasks: Sequence[Task], report: Report | None = None) -> Ite
         yield number, result
 
 
+def _drained(ready: "SimpleQueue[Future[Any]]", looking: bool) -> "list[Future[Any]]":
+    """Wait for a future, though not for long where somebody looks on, and return all that are there by then."""
+    found = []
+    try:
+        found.append(ready.get(timeout=_LOOK_S if looking else None))
+        while True:
+            found.append(ready.get_nowait())
+    except Empty:
+        return found
+
+
+@dataclass(frozen=True)
+class _Renumbered:
+    """Reports the tasks of a part under their numbers in the whole."""
+
+    report: Report
+    numbers: tuple[int, ...]
+
+    def __call__(self, at: int, done: int, total: int) -> None:
+        self.report(self.numbers[at], done, total)
+
+
 @dataclass(frozen=True)
 class _Steps:
     """What a run calls to say how far it is."""
@@ -96,24 +131,59 @@ class Processes:
         self._tickets = 0  # tasks given out so far; what stands on the board may be of an earlier sweep
 
     def __call__(self, run: Run, tasks: Sequence[Task], report: Report | None = None) -> Iterator[tuple[int, Any]]:
-        """Carry out the tasks; a single one, or a single process, is done here instead."""
-        if self.n == 1 or len(tasks) < 2:
+        """Carry out the tasks; a single one, or a single process, is done here instead.
+
+        Where the run is ``Guarded`` a task whose process dies comes back as a ``Failure`` and the others go on.
+        """
+        if self.n > 1 and isinstance(run, Guarded):
+            yield from self._outliving(run, tasks, report)
+        elif self.n == 1 or len(tasks) < 2:
             yield from inline(run, tasks, report)
-            return
+        else:
+            yield from self._pooled(run, tasks, report)
+
+    def _outliving(self, run: Run, tasks: Sequence[Task], report: Report | None) -> Iterator[tuple[int, Any]]:
+        """Carry out the tasks. Those at work when a process dies go last, one by one, to see whose fault it was."""
+        left, suspects = list(range(len(tasks))), list[int]()
+        while left or suspects:
+            now = left or suspects[:1]
+            numbered = None if report is None else _Renumbered(report, tuple(now))
+            given = set()
+            try:
+                for at, result in self._pooled(run, [tasks[number] for number in now], numbered):
+                    given.add(now[at])
+                    yield now[at], result
+            except _DiedError as death:
+                at_work = [now[at] for at in death.suspects]
+                if not at_work:
+                    raise
+                if len(at_work) == 1:
+                    given.add(at_work[0])
+                    yield at_work[0], Failure("its worker process died (out of memory, or killed)", accident=True)
+                else:
+                    suspects += at_work
+                    left = [number for number in left if number not in at_work]
+            left = [number for number in left if number not in given]
+            suspects = [number for number in suspects if number not in given]
+
+    def _pooled(self, run: Run, tasks: Sequence[Task], report: Report | None) -> Iterator[tuple[int, Any]]:
         first = self._tickets + 1
         self._tickets += len(tasks)
         pool = self._pool = self._pool or self._started()
+        ready: SimpleQueue[Future[Any]] = SimpleQueue()
         with _interrupts_held():
             futures = {pool.submit(_work, first + number, run, task): number for number, task in enumerate(tasks)}
-        waiting = set(futures)
+        for future in futures:
+            future.add_done_callback(ready.put)
+        waiting = set(futures.values())
         try:
             while waiting:
-                ready, waiting = wait(waiting, None if report is None else _LOOK_S, FIRST_COMPLETED)
                 # What came out well goes first: it is kept even when another one failed.
-                for future in sorted(ready, key=lambda future: (future.exception() is not None, futures[future])):
-                    yield futures[future], self._result(tasks[futures[future]], future)
+                for future in sorted(_drained(ready, report is not None), key=lambda future: bool(future.exception())):
+                    waiting.discard(futures[future])
+                    yield futures[future], self._result(tasks, futures[future], future, first, waiting)
                 if report is not None:
-                    self._look(report, first, {futures[future] for future in waiting})
+                    self._look(report, first, waiting)
         except BaseException:
             # An interrupt (or a consumer that stopped) must not leave workers behind.
             self.close(at_once=True)
@@ -132,16 +202,17 @@ class Processes:
             if ticket - first in waiting:
                 report(ticket - first, step, steps)
 
-    @staticmethod
-    def _result(task: Task, future: "Future[Any]") -> Any:
+    def _result(self, tasks: Sequence[Task], number: int, future: "Future[Any]", first: int, waiting: set[int]) -> Any:
         try:
             return future.result()
         except BrokenProcessPool as error:
-            raise SweepError(
-                f"{task.words}: a worker process died (out of memory, or killed); run with --processes 1 to see where"
+            begun = {ticket - first for ticket in self._board[::3]}
+            message = "a worker process died (out of memory, or killed); run with --processes 1 to see where"
+            raise _DiedError(
+                f"{tasks[number].words}: {message}", tuple(sorted(begun & (waiting | {number})))
             ) from error
         except Exception as error:
-            raise _failure(task, error) from error
+            raise _failure(tasks[number], error) from error
 
     def close(self, at_once: bool = False) -> None:
         """Stop the workers; ``at_once`` drops what they are doing."""
@@ -179,6 +250,15 @@ def _take_place(board: MutableSequence[int], taken: Any) -> None:
         board[place : place + 3] = [ticket, step, steps]
 
     _PLACE[:] = [note]
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent is gone: one that was killed could not stop it, and it would wait forever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(ticket: int, run: Run, task: Task) -> Any:

@@ -1,15 +1,33 @@
 """Putting a finding together from a claim, an estimate, its verdict, the controls and the record."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from studies.kit.claims import Claim
-from studies.kit.estimate import Estimate
+from studies.kit.estimate import Estimate, Kind
 from studies.kit.finding import ControlFinding, Finding
+from studies.kit.samples import DataError
 from studies.kit.verdict import Judgement, Standing, standing
 
-__all__ = ["build", "failures"]
+__all__ = ["build", "estimated", "failures"]
 
 _NOT_CONCLUDED = "the study ended without concluding this claim"
+
+
+def estimated(what: str, kind: Kind, data: Mapping[str, Any]) -> Estimate:
+    """Call the kind, with an error that names the data it takes."""
+    takes = inspect.signature(kind.estimate).parameters
+    for name in data:
+        if name not in takes:
+            raise DataError(f"{what}: {kind.name} takes {', '.join(f'{key}=' for key in takes)}, not {name}=")
+    for name, parameter in takes.items():
+        if parameter.default is inspect.Parameter.empty and name not in data:
+            raise DataError(f"{what}: {kind.name} needs {name}=")
+    try:
+        return kind.estimate(**data)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from None
 
 
 def build(

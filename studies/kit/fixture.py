@@ -1,9 +1,9 @@
 """The ``study`` fixture: what a study measures with, concludes with, and shows."""
 
-import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,12 @@ from studies.kit.estimate import Estimate, Kind
 from studies.kit.exhibits import Exhibit
 from studies.kit.family import file_fingerprint
 from studies.kit.finding import ControlFinding, Finding
-from studies.kit.findings import build
+from studies.kit.findings import build, estimated
 from studies.kit.records import load, place
 from studies.kit.regions import Region
 from studies.kit.samples import DataError, one_a_seed
 from studies.kit.seeds import Seeds
+from studies.kit.until import Looks, sequential
 from studies.kit.verdict import Judgement, judge
 from studies.kit.words import near
 
@@ -48,6 +49,7 @@ class Study:
         executor: "Callable[[], Executor]",
         progress: "Show | None",
         start: Path,
+        named: Collection[str] = (),
     ) -> None:
         self.path = path
         self.name = path.stem.removeprefix("study_")
@@ -56,11 +58,11 @@ class Study:
         self.progress = progress
         self.exhibits: list[Exhibit] = []
         self._elsewhere = {claim.id for claim in claims} - self.claims.keys()
-        self._choice = seeds
+        self._looks = None if seeds.cap is None else Looks(seeds, rung, self.claims.values(), named)
+        self._choice = seeds if self._looks is None else self._looks.seeds
         self._store_dir = store_dir
         self._executor = executor
         self._start = start
-        self._fingerprint: str | None = None
         self._judged: dict[str, tuple[Estimate, Judgement]] = {}
         self._controls: dict[str, list[ControlFinding]] = {claim: [] for claim in self.claims}
 
@@ -151,8 +153,10 @@ class Study:
         stated = self._claim(claim)
         if claim in self._judged:
             raise DataError(f"claim {claim!r} is concluded twice: give all its data at once")
-        estimate = _estimate(claim, stated.kind, data)
+        estimate = estimated(claim, stated.kind, data)
         one_a_seed(claim, data, len(self.seeds(stated.seeds_at(self.rung))))
+        if self._looks is not None:
+            estimate = self._looks.sequential(stated, data, estimate)
         if moved is not None:
             estimate = _moved(estimate, np.asarray(moved))
         self._judged[claim] = estimate, judge(estimate, stated.region_at(self.rung))
@@ -174,7 +178,9 @@ class Study:
             raise DataError(f"control {label!r} of {claim!r} has no region=, and the claim declares none by that name")
         held = Control(label, declared[label].region if region is None else region)
         check_region(f"{claim}, control {label}", kind or stated.kind, held.region)
-        estimate = _estimate(f"{claim}, control {label}", kind or stated.kind, data)
+        estimate = estimated(f"{claim}, control {label}", kind or stated.kind, data)
+        if self._looks is not None:
+            estimate = sequential(kind or stated.kind, data, estimate)
         judged = judge(estimate, held.region)
         found = ControlFinding(
             label=label,
@@ -191,8 +197,14 @@ class Study:
 
     # Showing ----------------------------------------------------------------------------------------------------------
 
-    def figure(self, claim: str, figure: "Figure", caption: str = "", headline: bool = False) -> None:
-        """Put a matplotlib figure on the card of a claim; ``headline`` also opens the report with it."""
+    def figure(
+        self, claim: str, figure: "Figure | Callable[[], Figure]", caption: str = "", headline: bool = False
+    ) -> None:
+        """Put a matplotlib figure on the card of a claim; ``headline`` also opens the report with it.
+
+        Instead of a figure, a function that draws it may be given; at the points of a sweep it is not called.
+        """
+        figure = figure() if callable(figure) else figure
         if claim not in self._elsewhere:
             from studies.kit.figures import svg
 
@@ -225,7 +237,20 @@ class Study:
 
     def findings(self, error: str = "") -> list[Finding]:
         """Return a finding for every claim at this rung; ``error`` says why a study stopped early."""
-        return [self._finding(claim, error=error) for claim in self.claims.values()]
+        found = [self._finding(claim, error=error) for claim in self.claims.values()]
+        return found if self._looks is None else [self._looks.settled(each) for each in found]
+
+    def again(self) -> bool:
+        """Whether the study is to run once more, from the start and on more seeds, as some claim is not decided.
+
+        Always no unless seeds are added until decided.
+        """
+        if self._looks is None or not self._looks.more(self._finding(claim) for claim in self.claims.values()):
+            return False
+        self._choice = self._looks.seeds
+        self.exhibits, self._judged = [], {}
+        self._controls = {claim: [] for claim in self.claims}
+        return True
 
     def _claim(self, claim: str) -> Claim:
         if claim not in self.claims:
@@ -235,10 +260,7 @@ class Study:
     def _finding(self, claim: Claim, *, ended: bool = True, error: str = "") -> Finding:
         estimate, judged = self._judged.get(claim.id, (None, None))
         seeds = self.seeds(claim.seeds_at(self.rung))
-        entry = load(self.path.parent / "records", claim.id, self.rung)
-        recorded = entry is not None and entry.finding is not None
-        # Without a record there is no other place to put a lost verdict down to.
-        here = entry is None or not recorded or dict(entry.place) == place(self.rung)
+        recorded, here = self._on_record(claim)
         return build(
             claim,
             estimate,
@@ -252,18 +274,28 @@ class Study:
             ended=ended,
             error=error,
             fingerprint=self.fingerprint,
-            study_fingerprint=file_fingerprint(self.path),
+            study_fingerprint=self.study_fingerprint,
             rerun=self._rerun(claim.id),
         )
 
-    @property
+    def _on_record(self, claim: Claim) -> tuple[bool, bool]:
+        """Whether the claim has a verdict on record, and whether that was made in such a place as this."""
+        entry = load(self.path.parent / "records", claim.id, self.rung)
+        if entry is None or entry.finding is None:
+            return False, True  # without a record there is no other place to put a lost verdict down to
+        return True, dict(entry.place) == place(self.rung)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of the code at or below the rung."""
-        if self._fingerprint is None:
-            from sim.records.fingerprint import code_fingerprint
+        from sim.records.fingerprint import code_fingerprint
 
-            self._fingerprint = code_fingerprint(self.rung)
-        return self._fingerprint
+        return code_fingerprint(self.rung)
+
+    @cached_property
+    def study_fingerprint(self) -> str:
+        """Fingerprint of the study's own file."""
+        return file_fingerprint(self.path)
 
     def _rerun(self, claim: str) -> str:
         folder = self.path.parent
@@ -272,21 +304,6 @@ class Study:
         if self.claims[claim].is_long(self.rung):
             options.append("--all")
         return " ".join(part for part in ("pytest", shown, *options) if part)
-
-
-def _estimate(what: str, kind: Kind, data: Mapping[str, Any]) -> Estimate:
-    """Call the kind, with an error that names the data it takes."""
-    takes = inspect.signature(kind.estimate).parameters
-    for name in data:
-        if name not in takes:
-            raise DataError(f"{what}: {kind.name} takes {', '.join(f'{key}=' for key in takes)}, not {name}=")
-    for name, parameter in takes.items():
-        if parameter.default is inspect.Parameter.empty and name not in data:
-            raise DataError(f"{what}: {kind.name} needs {name}=")
-    try:
-        return kind.estimate(**data)
-    except DataError as error:
-        raise DataError(f"{what}: {error}") from None
 
 
 def _moved(estimate: Estimate, moved: Any) -> Estimate:

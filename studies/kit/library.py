@@ -1,13 +1,48 @@
 """A folder of studies, read without running them."""
 
 import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from studies import FOLDER
 from studies.kit.claims import Claim
 
-__all__ = ["claims_in"]
+__all__ = ["Statement", "claims_in", "statement"]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A claim where it is made."""
+
+    claim: Claim
+    """The claim."""
+    claims: tuple[Claim, ...]
+    """All claims of its study."""
+    path: Path
+    """File of the study."""
+    function: Callable[..., Any]
+    """The study."""
+
+    @property
+    def name(self) -> str:
+        """Name of the study: the stem of its file without ``study_``."""
+        return self.path.stem.removeprefix("study_")
+
+
+def statement(claim: str, folder: Path = FOLDER) -> Statement | None:
+    """Return a claim with its study, or ``None``; only files that mention it are loaded. ImportError names a broken one."""
+    for path in sorted(folder.glob("study_*.py")):
+        if claim not in path.read_text(encoding="utf-8"):
+            continue
+        for value in vars(_load(path)).values():
+            made = _claims(value)
+            for each in made:
+                if each.id == claim:
+                    return Statement(each, made, path, value)
+    return None
 
 
 def claims_in(folder: Path = FOLDER) -> list[Claim]:
@@ -15,9 +50,13 @@ def claims_in(folder: Path = FOLDER) -> list[Claim]:
     found: list[Claim] = []
     for path in sorted(folder.glob("study_*.py")):
         for value in vars(_load(path)).values():
-            marks = getattr(value, "pytestmark", []) if callable(value) else []
-            found += [mark.args[0] for mark in reversed(marks) if mark.args and isinstance(mark.args[0], Claim)]
+            found += _claims(value)
     return found
+
+
+def _claims(value: Any) -> tuple[Claim, ...]:
+    marks = getattr(value, "pytestmark", []) if callable(value) else []
+    return tuple(mark.args[0] for mark in reversed(marks) if mark.args and isinstance(mark.args[0], Claim))
 
 
 def _load(path: Path) -> ModuleType:

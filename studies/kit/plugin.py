@@ -5,6 +5,7 @@ over. A study is a function ``study_*`` in a file ``study_*.py`` that takes the 
 """
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,8 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--seeds",
-        metavar="N|fresh|fresh:BASE",
-        help="use seeds 0..N-1, or seeds never used before, instead of those of each claim's record",
+        metavar="N|fresh|until-decided[:CAP]",
+        help="use seeds 0..N-1, seeds never used before, or such until the claims are decided, instead of those of each "
+        "claim's record",
     )
     group.addoption("--all", action="store_true", help="also run the claims marked long")
     group.addoption(
@@ -62,6 +64,17 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
     session = config.stash[SESSION]
     return f"studies: fresh seeds, again with {session.seeds.option}" if session.seeds.fresh else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> Any:
+    """Read studies from their source where they are only listed: to load them takes seconds."""
+    if not parent.config.option.collectonly or not module_path.name.startswith("study_"):
+        return None
+    from studies.kit.outline import OutlinedFile, outlined
+
+    studies = outlined(module_path)
+    return None if studies is None else OutlinedFile.from_parent(parent, path=module_path, studies=studies)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -111,6 +124,7 @@ def study(request: pytest.FixtureRequest) -> "Study":
         executor=session.executor,
         progress=session.ticker(),
         start=session.start,
+        named=session.named,
     )
     request.node.stash[STUDY] = made
     return made
@@ -126,6 +140,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         return (yield)
     try:
         result = yield
+        while running.again():
+            pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
     except pytest.skip.Exception:
         raise
     except BaseException as error:

@@ -4,13 +4,14 @@ import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from studies.kit.executors import Executor, Run, Task
 
 __all__ = ["Show", "Status", "carry_out", "span"]
 
+AnyTask = TypeVar("AnyTask", bound="Task")
 _FIRST_ESTIMATE_S = 1.0  # before this, warming up is most of what was timed
 
 
@@ -101,8 +102,8 @@ class _Watch:
 
 
 def carry_out(
-    run: "Run", tasks: "Sequence[Task]", executor: "Executor", show: Show | None, stored: int, total: int
-) -> "Generator[tuple[Task, Any], None, None]":
+    run: "Run", tasks: "Sequence[AnyTask]", executor: "Executor", show: Show | None, stored: int, total: int
+) -> "Generator[tuple[AnyTask, Any], None, None]":
     """Carry out tasks and yield each with its result as soon as it is done, showing how far they are.
 
     ``stored`` of ``total`` runs were there before.

@@ -11,20 +11,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from studies.kit.claims import RUNGS
+from studies.kit.crossing import crossings
+from studies.kit.escalation import Escalation
+from studies.kit.escalation_file import EscalationError, escalations
 from studies.kit.exhibits import Exhibit
 from studies.kit.family import declared
 from studies.kit.finding import Finding
 from studies.kit.gauge import Gauge, gauge
 from studies.kit.ladder import climb
+from studies.kit.phase.gallery import Hung, gallery
 from studies.kit.records import Record, load
 from studies.kit.session import StudySession, git_commit
 from studies.kit.terminal import code, known
-from studies.kit.words import VERDICTS, number, probability
+from studies.kit.words import VERDICTS, interval, number, probability
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["PAGES", "Card", "Cell", "Row", "environment", "navigation", "render", "write"]
+__all__ = [
+    "PAGES",
+    "Beside",
+    "Card",
+    "Cell",
+    "Climbs",
+    "Row",
+    "beside",
+    "climbs",
+    "environment",
+    "navigation",
+    "render",
+    "write",
+]
 
 PAGES = {"sim": "index.html", "minimodel": "minimodel.html", "fullscale": "fullscale.html"}
 """The file of each rung in the report's folder."""
@@ -78,11 +95,33 @@ class Row:
     """One for each rung."""
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside the report: diagrams of sweeps, and pages of rollouts."""
+
+    diagrams: tuple[Hung, ...] = ()
+    """Diagrams of sweeps of the session's studies."""
+    pages: tuple[tuple[str, str], ...] = ()
+    """Name and relative address of each page of rollouts."""
+
+
+@dataclass(frozen=True)
+class Climbs:
+    """What was carried from rung to rung."""
+
+    attempts: tuple[Escalation, ...] = ()
+    """Escalations of the claims of these studies, by claim and attempt."""
+    problem: str = ""
+    """Why the files of escalations cannot be read, if so."""
+    figure: str = ""
+    """SVG of the effect at one rung against the next; empty where no scale-free number is known at two."""
+
+
 def write(session: StudySession) -> Path:
     """Write the page of the session's rung into its report folder and return its path; link the pages that are there."""
     folder = session.report_dir
     folder.mkdir(parents=True, exist_ok=True)
-    page = render(cards(session), rows(session), session.rung, session.seeds.option)
+    page = render(cards(session), rows(session), session.rung, session.seeds.option, climbs(session), beside(session))
     (folder / PAGES[session.rung]).write_text(page, encoding="utf-8")
     there = [rung for rung in RUNGS if (folder / PAGES[rung]).exists()]
     for rung in there:
@@ -99,7 +138,14 @@ def navigation(rung: str, there: Sequence[str]) -> str:
     return f"<nav>rung {' · '.join(links)}</nav>"
 
 
-def render(cards: Sequence[Card], rows: Sequence[Row], rung: str, seeds: str = "") -> str:
+def render(
+    cards: Sequence[Card],
+    rows: Sequence[Row],
+    rung: str,
+    seeds: str = "",
+    climbed: Climbs | None = None,
+    beside: Beside | None = None,
+) -> str:
     """Return the report as HTML, without links to other rungs."""
     counts = {verdict: sum(card.finding.verdict == verdict for card in cards) for verdict in VERDICTS}
     headline = next(
@@ -117,6 +163,8 @@ def render(cards: Sequence[Card], rows: Sequence[Row], rung: str, seeds: str = "
             seeds=seeds,
             counts=counts,
             headline=headline,
+            climbed=climbed or Climbs(),
+            beside=beside or Beside(),
         )
     )
 
@@ -132,7 +180,9 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(number=number, probability=probability, chip=lambda verdict: verdict.replace(" ", "-"))
+    made.filters.update(
+        number=number, interval=interval, probability=probability, chip=lambda verdict: verdict.replace(" ", "-")
+    )
     made.globals["embed"] = _Embed()
     return made
 
@@ -226,6 +276,34 @@ def rows(session: StudySession) -> list[Row]:
             card = claim in now or (claim in with_card and bool(recorded))
             made.append(Row(claim, says, card, cells))
     return made
+
+
+def climbs(session: StudySession) -> Climbs:
+    """Return the escalations of the claims in the session's folders, and the picture of what one rung says of the next."""
+    folders = session.folders()
+    family = {claim for folder in folders for claim in declared(folder)}
+    try:
+        found = tuple(each for each in escalations(session.start / "escalations") if each.claim in family)
+    except EscalationError as error:
+        return Climbs(problem=str(error))
+    crossed = [each for folder in folders for each in crossings(folder, found)]
+    if not crossed:
+        return Climbs(found)
+    from studies.kit.crossing import figure
+    from studies.kit.figures import svg
+
+    return Climbs(found, figure=svg(figure(crossed)))
+
+
+def beside(session: StudySession) -> Beside:
+    """Return what lies beside the session's report folder, as the commands ``sweep``, ``read`` and ``inspect`` leave it."""
+    runs = session.report_dir.parent
+    studies = {item.study.removeprefix("study_") for item in session.registered.values()}
+    found = [*runs.glob("read/*/index.html"), *runs.glob("inspector*.html")]
+    pages = (
+        (p.parent.name if p.name == "index.html" else p.stem, f"../{p.relative_to(runs).as_posix()}") for p in found
+    )
+    return Beside(gallery(runs / "sweeps", studies), tuple(sorted(pages)))
 
 
 def _cell(rung: str, rungs: Sequence[str], now: Finding | None, entry: Record | None) -> Cell:

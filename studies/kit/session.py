@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from studies.kit.fixture import Study
     from studies.kit.ticker import Ticker
 
-__all__ = ["EXHIBITS", "FINDING", "SESSION", "STUDY", "StudySession", "conclude", "git_commit"]
+__all__ = ["EXHIBITS", "FINDING", "SESSION", "STUDY", "StudySession", "conclude", "git_commit", "missing"]
 
 FINDING = "metastable-finding"
 """Name of the report property that carries a finding."""
@@ -36,6 +37,14 @@ _SEEDS = "metastable-seeds"
 _EXTRAS = {"minimodel": ("torch", "minimodel"), "fullscale": ("torch", "full")}
 
 
+def missing(rung: str) -> str:
+    """Say what is not installed that a rung needs; empty where all is."""
+    module, extra = _EXTRAS.get(rung, ("", ""))
+    if module and importlib.util.find_spec(module) is None:
+        return f"--rung {rung} needs {module}, which is not installed: pip install 'metastable[{extra}]'"
+    return ""
+
+
 class StudySession:
     """One pytest session as the studies see it."""
 
@@ -45,13 +54,18 @@ class StudySession:
         # A worker of xdist must not draw a base of its own.
         given = getattr(config, "workerinput", {}).get(_SEEDS, config.getoption("seeds"))
         try:
-            self.seeds = parse(given)
+            self.seeds = parse(given, self.rung)
         except ValueError as error:
             raise pytest.UsageError(str(error)) from None
         self.all: bool = config.getoption("all")
         self.recording: bool = config.getoption("record")
         if self.recording and self.seeds.n is not None:
             raise pytest.UsageError("--record keeps each claim's own seeds (or --seeds fresh): leave out --seeds N")
+        if self.recording and self.seeds.cap is not None:
+            raise pytest.UsageError(
+                "--record with --seeds until-decided: a record and the fresh seeds it held on have a fixed number, or they "
+                "would never come out undecided; use --seeds fresh"
+            )
         processes: int | None = config.getoption("processes")
         if processes is not None and processes < 1:
             raise pytest.UsageError(f"--processes {processes}: it takes 1 or more")
@@ -66,16 +80,19 @@ class StudySession:
         self._check_rung()
 
     def _check_rung(self) -> None:
-        module, extra = _EXTRAS.get(self.rung, ("", ""))
-        if module and importlib.util.find_spec(module) is None:
-            raise pytest.UsageError(
-                f"--rung {self.rung} needs {module}, which is not installed: pip install 'metastable[{extra}]'"
-            )
+        wanting = missing(self.rung)
+        if wanting:
+            raise pytest.UsageError(wanting)
 
     @property
     def worker(self) -> bool:
         """Whether this is a worker process of pytest-xdist."""
         return hasattr(self.config, "workerinput")
+
+    @property
+    def named(self) -> set[str]:
+        """The words of ``-k``, among them the claims it names."""
+        return set(re.findall(r"[\w-]+", self.config.getoption("keyword")))
 
     # Collection -------------------------------------------------------------------------------------------------------
 

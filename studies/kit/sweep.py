@@ -12,7 +12,7 @@ from sim.records.store import Store
 from studies.kit.executors import Executor, Run, SweepError, Task, inline
 from studies.kit.progress import Show, carry_out
 
-__all__ = ["BLOCK", "sweep"]
+__all__ = ["BLOCK", "blocks", "keys_of", "stranger", "sweep", "trainer"]
 
 BLOCK = {"sim": 32, "minimodel": 1, "fullscale": 1}
 """Seeds trained together. In the simulator one seed's bits do not depend on its company and a loop over many costs little
@@ -55,20 +55,17 @@ def sweep(
     size = BLOCK[rung] if block is None else block
     if size < 1:
         raise ValueError(f"block={block}: it takes 1 or more seeds")
-    run = run or _trainer(rung)
+    run = run or trainer(rung)
     fingerprint = code_fingerprint(rung)
-    keys = {
-        label: {seed: run_key(to_dict(config), study, seed, rung, fingerprint) for seed in wanted}
-        for label, config in points.items()
-    }
+    keys = keys_of(points, wanted, study, rung, fingerprint)
     found: dict[str, RunRecord] = dict(_stored(store, keys.values()))
-    tasks = list(_tasks(points, keys, found, study, size))
+    tasks = list(blocks(points, keys, set(found), study, size))
     total = len({key for by_seed in keys.values() for key in by_seed.values()})
     with closing(carry_out(run, tasks, executor, progress, len(found), total)) as made:
         for task, runs in made:
             for record in runs.records():
                 if record.key != keys[task.label].get(record.seed):
-                    raise SweepError(_stranger(task, record, study, rung, fingerprint))
+                    raise SweepError(stranger(task, record, study, rung, fingerprint))
                 found[record.key] = record
                 if store is not None:
                     store.save(record)
@@ -78,7 +75,19 @@ def sweep(
     }
 
 
-def _trainer(rung: str) -> Run:
+def keys_of(
+    points: Mapping[str, Any], seeds: Iterable[int], study: str, rung: str, fingerprint: str
+) -> dict[str, dict[int, str]]:
+    """Return the names of the runs in a store, by label and seed."""
+    wanted = tuple(seeds)
+    found = {}
+    for label, config in points.items():
+        nested = to_dict(config)
+        found[label] = {seed: run_key(nested, study, seed, rung, fingerprint) for seed in wanted}
+    return found
+
+
+def trainer(rung: str) -> Run:
     """Return the loop of a rung. It is loaded only here: a study may bring its own."""
     if rung not in _TRAINERS:
         raise ValueError(f"rung {rung!r} has no training loop of its own: pass run=")
@@ -86,7 +95,7 @@ def _trainer(rung: str) -> Run:
     return train
 
 
-def _stranger(task: Task, record: RunRecord, study: str, rung: str, fingerprint: str) -> str:
+def stranger(task: Task, record: RunRecord, study: str, rung: str, fingerprint: str) -> str:
     """Say in what a run that came back differs from the one asked for."""
     asked = {"study": study, "rung": rung, "config": to_dict(task.config), "fingerprint": fingerprint}
     wrong = [name for name, value in asked.items() if record.manifest[name] != value] or ["seed"]
@@ -104,17 +113,15 @@ def _stored(store: Store | None, keys: Iterable[Mapping[int, str]]) -> Iterator[
                 yield key, store.load(key)
 
 
-def _tasks(
-    points: Mapping[str, Any],
-    keys: Mapping[str, Mapping[int, str]],
-    found: Mapping[str, RunRecord],
-    study: str,
-    block: int,
+def blocks(
+    points: Mapping[str, Any], keys: Mapping[str, Mapping[int, str]], begun: set[str], study: str, block: int
 ) -> Iterator[Task]:
-    """Split what is missing into blocks; a config that stands under two labels is run once."""
-    begun: set[str] = set()
+    """Split what is missing into blocks; a config that stands under two labels is run once.
+
+    Runs in ``begun`` are left out, and each that is given out is added to it.
+    """
     for label, config in points.items():
-        missing = [seed for seed, key in keys[label].items() if key not in found and key not in begun]
+        missing = [seed for seed, key in keys[label].items() if key not in begun]
         begun.update(keys[label][seed] for seed in missing)
         for start in range(0, len(missing), block):
             yield Task(label, config, tuple(missing[start : start + block]), study)

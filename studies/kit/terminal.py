@@ -10,7 +10,7 @@ import pytest
 
 from studies.kit.claims import RUNGS
 from studies.kit.finding import Finding
-from studies.kit.ladder import Rung, climb
+from studies.kit.ladder import Rung, climb, on_record
 from studies.kit.records import load
 from studies.kit.registry import Registered
 from studies.kit.session import FINDING, SESSION, StudySession
@@ -34,7 +34,7 @@ def status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
 def summarise(reporter: Any, config: pytest.Config) -> None:
     """Print the findings section; write report and records. Does nothing where no study ran or was shown."""
     session = config.stash[SESSION]
-    if session.worker:
+    if session.worker or config.option.collectonly:
         return
     reports = [report for category in list(reporter.stats.values()) for report in list(category)]
     findings = session.finish(reports)
@@ -195,14 +195,9 @@ def ladders(findings: Sequence[Finding], session: StudySession) -> list[str]:
 
 def known(found: Finding, folder: Path) -> dict[str, Rung]:
     """Return what is known of a claim at each rung: this finding, and the records of the other rungs."""
-    rungs: dict[str, Rung] = {}
-    for rung in found.rungs:
-        entry = load(folder / "records", found.claim, rung)
-        at = found if rung == found.rung else entry.finding if entry else None
-        if at is not None:
-            held, sets = entry.held(at.expect) if entry else (0, 0)
-            rungs[rung] = Rung(at.verdict, at.n, held, sets)
-    return rungs
+    entry = load(folder / "records", found.claim, found.rung)
+    held, sets = entry.held(found.expect) if entry else (0, 0)
+    return {**on_record(folder, found.claim, found.rungs), found.rung: Rung(found.verdict, found.n, held, sets)}
 
 
 def _recorded(item: Registered, rung: str) -> Finding | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from studies.kit.executors import SweepError, Task, inline, processes
+from studies.kit.guard import Failure, Guarded
 
 TOY = """
 import os, time
@@ -157,6 +158,53 @@ def test_an_interrupt_stops_the_workers_and_is_quiet(tmp_path):
     assert running.returncode == 130
     assert "Traceback" not in errors
     wait_until_gone(worker)
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    (tmp_path / "toy_runs.py").write_text(TOY)
+    program = """
+    import toy_runs
+    from studies.kit.executors import Task, processes
+    if __name__ == "__main__":
+        for result in processes(2)(toy_runs.double, [Task("p", d, (0,), "s") for d in (0.0, 60.0, 60.0)]):
+            print(result[1][3], flush=True)
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])}
+    running = subprocess.Popen(
+        [sys.executable, str(tmp_path / "program.py")], env=env, stdout=subprocess.PIPE, text=True
+    )
+    with running:
+        worker = int(running.stdout.readline())
+        running.kill()  # it cannot say goodbye
+    wait_until_gone(worker)
+
+
+def test_guarded_tasks_outlive_a_process_that_dies(toy):
+    """One of five dies: the others come, also the one that was at work beside it, and numbers are those of the whole."""
+    seen = []
+    with processes(2) as executor:
+        found = list(executor(Guarded(toy.double), tasks(0.0, "die", 0.5, "bad", 0.0), lambda *line: seen.append(line)))
+        again = dict(executor(Guarded(toy.double), tasks("die")))  # a single one too is not done here
+    results = dict(found)
+    assert len(found) == 5
+    assert [results[n][1] for n in (0, 2, 4)] == [[0, 2], [4, 6], [8, 10]]
+    assert results[1] == again[0] == Failure("its worker process died (out of memory, or killed)", accident=True)
+    assert results[3].error == "ValueError: no such world"
+    assert "toy_runs.py" in results[3].trace
+    assert not results[3].accident
+    assert {number for number, _, _ in seen} <= set(range(5))
+
+
+def test_a_guard_passes_progress_on_and_tells_accidents_from_errors(toy):
+    seen = []
+    assert len(list(inline(Guarded(toy.stepping), tasks(0.0), lambda *line: seen.append(line)))) == 1
+    assert seen[-1] == (0, 4, 4)
+    assert [Failure.of(error).accident for error in (OSError(28, "full"), MemoryError(), ValueError())] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def wait_until_gone(pid):

@@ -1,6 +1,7 @@
 import html.parser
 import math
 import re
+from dataclasses import replace
 
 import jinja2
 import pytest
@@ -8,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from studies.kit import ControlFinding, figures
+from studies.kit.escalation import hold
 from studies.kit.exhibits import Exhibit, dump, load
 from studies.kit.gauge import gauge, ticks
+from studies.kit.phase.gallery import Hung
 from studies.kit.records import Fresh, Record
-from studies.kit.report import Card, Cell, Row, environment, fresh_words, navigation, render, rule
+from studies.kit.report import Beside, Card, Cell, Climbs, Row, environment, fresh_words, navigation, render, rule
+from tests.studies.kit.escalated import WRITTEN
 
 
 def card(finding, *exhibits, **changes):
@@ -235,3 +239,48 @@ def test_exhibits_round_trip():
         Exhibit("b", "figure", "<svg/>", headline=True),
     ]
     assert load(dump(shown)) == shown
+
+
+# Escalations ----------------------------------------------------------------------------------------------------------
+
+
+def test_escalations_stand_with_prediction_and_result(finding):
+    measured = hold(WRITTEN, finding(rung="minimodel", n=8, base=10**6, effect=0.5, low=0.2, high=0.8), WRITTEN.made)
+    done = replace(WRITTEN, attempt=2, result=measured, anyway="<b>bold</b>")
+    text = render([], [], "minimodel", climbed=Climbs((WRITTEN, done), figure="<svg><g id='x'/></svg>"))
+    Tags(text)
+    for words in (
+        "From rung to rung",
+        "sim → minimodel",
+        "2026-12-01, abc123; seeds fresh:1234000",
+        "0 [0, .056], n=64",
+        "supported, 0 [0, .056]",
+        "registered, not run yet",
+        "never-flips (attempt 2)",
+        ".5 [.2, .8], n=8",
+        "not as predicted, the intervals do not meet",
+        "run although sim does not hold: &lt;b&gt;bold&lt;/b&gt;",
+        "on the dotted line a rung says what the next does",
+    ):
+        assert words in text
+    assert "From rung to rung" not in render([], [], "sim")
+    assert "cannot be read" in render([], [], "sim", climbed=Climbs(problem="it cannot be read"))
+
+
+def test_what_lies_beside_the_report_is_shown_and_linked():
+    drawn = Hung("mine", "mine-0123", ("world.known", "group"), 12, "data:image/svg+xml;base64,PHN2Zy8+")
+    text = render([], [], "sim", beside=Beside((drawn,), (("a <b>", "../read/a%20b/index.html"),)))
+    assert '<img src="data:image/svg+xml;base64,PHN2Zy8+" alt="mine over world.known and group">' in text
+    assert "12 points; runs/sweeps/mine-0123" in text
+    assert ">a &lt;b&gt;</a>" in text
+    assert "Sweeps and rollouts" not in render([], [], "sim")
+
+
+def test_pages_and_diagrams_are_found_beside_the_report(project):
+    page = project.folder / "runs" / "read" / "flip & flop" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("")
+    project.write(flips=project.flips(8))
+    project.output()
+    text = (project.folder / "runs" / "report" / "index.html").read_text(encoding="utf-8")
+    assert '<a href="../read/flip%20%26%20flop/index.html">flip &amp; flop</a>' in text

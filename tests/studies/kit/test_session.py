@@ -246,4 +246,4 @@ def test_the_ladder_says_what_comes_next(project):
     ladder = "ladder: it-flips  sim S (8) -> minimodel not run; "
     project.run("--record").stdout.fnmatch_lines([ladder + "waits at sim: fresh seeds first: pytest . -k it-flips*"])
     project.run("--record", "--seeds", "fresh")
-    project.run().stdout.fnmatch_lines([ladder + "supported at sim: pytest . -k it-flips --rung minimodel"])
+    project.run().stdout.fnmatch_lines([ladder + "supported at sim: metastable escalate it-flips --folder ."])
