@@ -1,10 +1,12 @@
 """Citing a claim: the project, the sentence, the verdict with its numbers, and how to make it again."""
 
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from studies import FOLDER
 from studies.kit.family import declared
 from studies.kit.records import Record, records
 from studies.kit.words import CommandError, interval, near, number, probability
@@ -107,7 +109,7 @@ def cite(claim: str, folder: Path, rung: str | None = None) -> list[Citation]:
                 f"no claim {claim!r}; {near(claim, {**known, **found})} (`metastable list` has them all)"
             )
         raise CommandError(
-            f"{claim!r} is not on record, so there is nothing to cite: `metastable run {claim} --record`"
+            f"{claim!r} is not on record, so there is nothing to cite: `metastable run {claim}{_elsewhere(folder)} --record`"
         )
     made = [_citation(at, entry) for at, entry in _ordered(found[claim]) if rung in (None, at)]
     cited = [each for each in made if each is not None]
@@ -115,6 +117,11 @@ def cite(claim: str, folder: Path, rung: str | None = None) -> list[Citation]:
         have = ", ".join(at for at, entry in _ordered(found[claim]) if entry.finding is not None) or "no rung"
         raise CommandError(f"{claim!r} is not on record at {rung or 'any rung'}; on record at {have}")
     return cited
+
+
+def _elsewhere(folder: Path) -> str:
+    """Return the option that names a folder, but for that of the package."""
+    return "" if folder.resolve() == FOLDER else f" --folder {shlex.quote(str(folder))}"
 
 
 def _ordered(entries: dict[str, Record]) -> list[tuple[str, Record]]:

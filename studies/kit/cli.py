@@ -42,13 +42,18 @@ def list_claims(rung: Rung | None = None, ladder: bool = False, folder: Path = F
 
     Args:
         rung: List only the claims made at this rung.
-        ladder: Claims against rungs instead: verdict and n at each, of those made at more than one.
+        ladder: Claims against rungs instead: verdict and n at each, of those made at more than one; where nothing is on
+            record, what the attempts in escalations/ came to.
         folder: Folder of the studies.
     """
     if ladder:
         from studies.kit.crossing import ladder_table
+        from studies.kit.escalation_file import EscalationError, escalations
 
-        _say(ladder_table(_there(folder)))
+        try:
+            _say(ladder_table(_there(folder), attempts=escalations(Path("escalations"))))
+        except EscalationError as error:
+            raise CommandError(str(error)) from error
         return 0
     found = _stated(folder)
     claims = [claim for claim in found if rung is None or rung in claim.rungs]
@@ -57,7 +62,7 @@ def list_claims(rung: Rung | None = None, ladder: bool = False, folder: Path = F
         long = ", long" if claim.is_long(at) else ""
         facts = f"{claim.expect_at(at) or 'new'}, {claim.seeds_at(at)} seeds{long}, {' -> '.join(claim.rungs)}"
         _say(f"{claim.id}  ({facts})\n    {claim.says}")
-    _say(f"{len(claims)} claims in {folder}")
+    _say(f"{len(claims)} claim{'' if len(claims) == 1 else 's'} in {folder}")
     return 0
 
 

@@ -135,10 +135,16 @@ def _more(climb: Climb) -> str:
 
 def _seeds(asked: str | None, rung: str, pending: Escalation | None) -> Seeds:
     """Read the seeds asked for; those of a pending attempt where none are, as their base is drawn once."""
+    if asked is not None and (asked.startswith("fresh:") or asked.count(":") > 1):
+        raise CommandError(
+            f"--seeds {asked}: the base is drawn and written down here, or seeds that were looked at before could be "
+            "chosen; give a number, until-decided or until-decided:CAP"
+        )
     try:
         if asked is None and pending is not None:
             return parse_seeds(pending.plan.seeds, rung)
         if asked is not None and asked.isdecimal():
+            parse_seeds(asked, rung)  # what is wrong with the number is told of the number, not of the base drawn
             drawn = parse_seeds("fresh", rung)
             return parse_seeds(f"fresh:{drawn.base}:{asked}", rung)
         chosen = parse_seeds(asked or "fresh", rung)

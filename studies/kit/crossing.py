@@ -56,28 +56,32 @@ class Crossing:
     """The next."""
 
 
-def ladder_table(folder: Path, every: bool = False) -> str:
+def ladder_table(folder: Path, every: bool = False, attempts: Sequence[Escalation] = ()) -> str:
     """Return the claims of a folder against the rungs: verdict's letter, n, fresh sets held, and what comes next.
 
-    Only claims that are made at more than one rung, unless ``every``.
+    Only claims that are made at more than one rung, unless ``every``. Where a rung is not on record, what each of the
+    ``attempts`` to carry the claim there came to.
     """
-    rows = [_row(folder, claim, rungs) for claim, rungs in sorted(declared(folder).items()) if every or len(rungs) > 1]
+    claims = [(claim, rungs) for claim, rungs in sorted(declared(folder).items()) if every or len(rungs) > 1]
+    rows = [_row(folder, claim, rungs, [each for each in attempts if each.claim == claim]) for claim, rungs in claims]
     if not rows:
         return f"no claim in {folder} is made at more than one rung"
     table = [("claim", *RUNGS, "next"), *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table)
     letters = ", ".join(f"{letter} {verdict}" for verdict, letter in LETTERS.items())
-    return "\n".join([*lines, f"{letters}; (n); fresh seeds held k/m; . not claimed"])
+    return "\n".join([*lines, f"{letters}; (n); fresh seeds held k/m; tried: not on record, by attempt; . not claimed"])
 
 
-def _row(folder: Path, claim: str, rungs: Sequence[str]) -> tuple[str, ...]:
+def _row(folder: Path, claim: str, rungs: Sequence[str], attempts: Sequence[Escalation]) -> tuple[str, ...]:
     known, made = on_record(folder, claim, rungs), tuple(rung for rung in RUNGS if rung in rungs)
     cells = []
     for rung in RUNGS:
         here = known.get(rung)
         if here is None:
-            cells.append("not run" if rung in rungs else ".")
+            tried = [each.result for each in attempts if each.to == rung]
+            words = [f"{LETTERS[found.verdict]} ({found.n})" if found else "registered" for found in tried]
+            cells.append(f"tried {', '.join(words)}" if words else "not run" if rung in rungs else ".")
         else:
             cells.append(f"{LETTERS[here.verdict]} ({here.n}) {here.held}/{here.sets}")
     following, why = next_rung(made, known)

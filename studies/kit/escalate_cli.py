@@ -42,6 +42,8 @@ def escalate(
     from studies.kit.escalation import comparison
     from studies.kit.escalation_file import EscalationError, attempts, place
 
+    if processes is not None and processes < 1:
+        raise CommandError(f"--processes {processes}: it takes 1 or more")
     try:
         climb = climbing.prepare(claim, to, folder, Path.cwd())
         attempt, new = climbing.registered(climb, seeds, anyway)

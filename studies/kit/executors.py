@@ -1,14 +1,16 @@
 """Executors: how the tasks of a sweep are carried out. Each gives every result as soon as it is there."""
 
+import functools
 import inspect
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
@@ -106,12 +108,26 @@ class _Steps:
 
 
 def _call(run: Run, task: Task, steps: Callable[[int, int], None] | None) -> Any:
-    if steps is None:
-        return run(task.config, task.seeds, study=task.study)
-    steps(0, 0)
-    if "progress" not in inspect.signature(run).parameters:
-        return run(task.config, task.seeds, study=task.study)
-    return run(task.config, task.seeds, study=task.study, progress=steps)
+    """Carry out a task. Of runs that come back it is noted where they were made, and each one's part of the time."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    more: dict[str, Any] = {}
+    if steps is not None:
+        steps(0, 0)
+        if "progress" in inspect.signature(run).parameters:
+            more["progress"] = steps
+    result = run(task.config, task.seeds, study=task.study, **more)
+    if not hasattr(result, "provenance"):
+        return result
+    n = len(task.seeds)
+    spent = {"wall_s": (time.perf_counter() - wall) / n, "cpu_s": (time.process_time() - cpu) / n, "seeds_together": n}
+    return replace(result, provenance={**_where(), **spent, **result.provenance})
+
+
+@functools.cache
+def _where() -> dict[str, Any]:
+    from sim.records.fingerprint import environment
+
+    return environment()
 
 
 def processes(n: int) -> "Processes":

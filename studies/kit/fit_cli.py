@@ -1,5 +1,6 @@
 """``metastable fit``: fit a world to a run, rank rival mechanisms by what each predicted, and foretell the next steps."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,7 +51,10 @@ def fit(
             _check(observed, check)
         else:
             path = _fit(observed, horizon, since, until, out, group)
-            _say(f"Later: metastable fit {run} --check {path}")
+            again = ["metastable", "fit", run, "--check", str(path)]
+            again += [] if rollouts is None else ["--rollouts", str(rollouts)]
+            again += [] if store == STORE else ["--store", str(store)]
+            _say(f"Later: {shlex.join(again)}")
     except FitError as error:
         raise CommandError(str(error)) from error
     return 0

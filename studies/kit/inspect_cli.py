@@ -16,7 +16,7 @@ def inspect_runs(
     store: Path = Path("runs/store"),
     out: Path = Path("runs/inspector.html"),
 ) -> int:
-    """Write a page in which to read the rollouts of runs, two of them side by side.
+    """Write a page in which to read the rollouts that runs have kept (keep_rollouts in their config), side by side.
 
     Args:
         keys: Keys of runs, or their first digits.

@@ -60,6 +60,8 @@ def read(
     from studies.kit.reading.keeping import KeepingError
 
     try:
+        if not 0 < rate < 1:  # before anything is read
+            raise ValueError(f"--rate {rate:g} must lie between 0 and 1, as in 0.05")
         options = _Options(format, tools, solved_at)
         run = _Run(path, options, keep, name)
         other = None if against is None else _Run(against, options, keep)

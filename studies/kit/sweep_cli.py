@@ -169,6 +169,9 @@ def _outcome(swept: "Swept") -> list[str]:
         found = [entry.of(stated.id) for entry in swept.entries]
         verdicts = [each.verdict for each in found if each is not None]
         lines.append(f"  {stated.id}: {tally({verdict: verdicts.count(verdict) for verdict in verdicts}) or 'nothing'}")
+        silent = [each.reason for each in found if each is not None and each.verdict == "no verdict" and each.reason]
+        if silent:
+            lines.append(f"    no verdict, most often: {max(set(silent), key=silent.count)}")
     lines += [f"  failed  {label(entry.point)}: {_brief(entry.failure)}" for entry in swept.failed[:_SHOWN]]
     if swept.failed:
         more = f"{len(swept.failed) - _SHOWN} more in the table; " if len(swept.failed) > _SHOWN else ""

@@ -1,5 +1,6 @@
 """What a fit reads of a run: how many rollouts solved and searched, by turn, at every step."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,8 +105,14 @@ class Observed:
         )
 
     def digest(self) -> str:
-        """Return the sha256 of all that was read, the name aside."""
-        return digest({name: value for name, value in vars(self).items() if name != "name"})
+        """Return the sha256 of all that was read, the name aside.
+
+        Turns at the end at which nothing happened are left out: where a later step goes further, they are there.
+        """
+        solving = np.diff(self.accuracy, axis=1, prepend=0.0)
+        turns = 1 + int(np.nonzero((self.search_share > 0) | (solving != 0))[1].max(initial=0))
+        shares = {"accuracy": self.accuracy[:, :turns], "search_share": self.search_share[:, :turns]}
+        return digest({"steps": self.steps, "rollouts": self.rollouts, **shares})
 
 
 def from_columns(name: str, columns: Mapping[str, Any], rollouts: int | None = None) -> Observed:
@@ -124,7 +131,7 @@ def from_columns(name: str, columns: Mapping[str, Any], rollouts: int | None = N
     Raises
     ------
     FitError
-        For absent columns, actions other than search and answer, or an unknown number of rollouts.
+        For absent columns, actions other than search and answer, or a number of rollouts that is unknown or not the table's.
     """
     names = list(columns)
     turns = sorted(int(n.removeprefix(_SEARCH)) for n in names if n.startswith(_SEARCH))
@@ -137,7 +144,10 @@ def from_columns(name: str, columns: Mapping[str, Any], rollouts: int | None = N
     said = next((n for n in _ROLLOUTS if n in names), None)
     if rollouts is None and said is None:
         raise FitError(f"{name} does not say how many rollouts its shares are of: give their number with --rollouts")
-    number = np.asarray(columns[str(said)]) if rollouts is None else np.full(len(steps), rollouts)
+    number = np.full(len(steps), rollouts) if said is None else np.asarray(columns[said])
+    if rollouts is not None and (number != rollouts).any():
+        each = f"{number[0]:g}" if np.ptp(number) == 0 else f"{number.min():g} to {number.max():g}"
+        raise FitError(f"{name} says that a step has {each} rollouts, not {rollouts}: leave --rollouts out")
 
     def table(prefix: str) -> F64:
         return np.stack([np.asarray(columns[f"{prefix}{t}"], np.float64) for t in turns], 1)
@@ -190,7 +200,10 @@ def load(run: str, *, store: Path | None = None, rollouts: int | None = None) ->
             reading = keeping.load(path, words=False)
         except keeping.KeepingError as error:
             raise FitError(str(error)) from error
-        return from_columns(path.resolve().name, reading.steps.columns, rollouts)
+        name = path.resolve().name
+        if "accuracy" in reading.absent and _SEARCH + "0" in reading.steps:
+            raise FitError(f"{name} has no accuracy by turn, which a fit needs: {reading.absent['accuracy']}")
+        return from_columns(name, reading.steps.columns, rollouts)
     return _recorded(path, rollouts)
 
 
@@ -204,10 +217,14 @@ def _place(run: str, store: Path | None) -> Path:
         return store / keys[0]
     if len(keys) > 1:
         raise FitError(f"{run!r} begins {len(keys)} keys in {store}: {', '.join(keys[:3])} ...; give more digits")
+    wanted = "a folder that `metastable read` wrote, an .npz of steps, or a key of the store"
+    if run and path.exists():
+        raise FitError(
+            f"{run} is no run: it takes {wanted}. If it holds rollouts, `metastable read {shlex.quote(run)}` reads them "
+            "first and says where its record is"
+        )
     hint = "" if store is None or not run else f"; {near(run, _keys(store))}"
-    raise FitError(
-        f"no run {run!r}: give a folder that `metastable read` wrote, an .npz of steps, or a key of the store{hint}"
-    )
+    raise FitError(f"no run {run!r}: give {wanted}{hint}")
 
 
 def _keys(store: Path) -> list[str]:
@@ -225,7 +242,7 @@ def _recorded(folder: Path, rollouts: int | None) -> Observed:
     except (KeyError, StoreError) as error:
         raise FitError(f"{folder} holds no run: {error}") from error
     config = record.manifest["config"]
-    named = any(name in record.steps.names for name in _ROLLOUTS)
-    if rollouts is None and not named and {"prompts", "group"} <= set(config):
-        rollouts = int(config["prompts"]) * int(config["group"])
-    return from_columns(record.key, record.steps.columns, rollouts)
+    columns = dict(record.steps.columns)
+    if not any(name in columns for name in _ROLLOUTS) and {"prompts", "group"} <= set(config):
+        columns[_ROLLOUTS[0]] = np.full(len(record.steps), int(config["prompts"]) * int(config["group"]))
+    return from_columns(record.key, columns, rollouts)

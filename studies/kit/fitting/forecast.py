@@ -21,6 +21,7 @@ LEVELS = (np.arange(40) + 0.5) / 40
 INTERVALS = (0.5, 0.9)
 """Coverage of the intervals of what will be counted."""
 _DRAWS = 4000
+_SURE = (1e-9, 1 - 1e-9)  # no share is foretold to be nearer to 0 or 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,8 @@ def paths(found: Filtered, horizon: int, draws: int, stream: BlockStream) -> F64
 
 def log_score(share: F64, counts: I64, rollouts: I64) -> F64:
     """Return log P(count) at each step under quantiles of equal mass, [H, L]: the mean of binomials at them, [H]."""
-    z = np.log(share) - np.log1p(-share)
+    p = share.clip(*_SURE)  # what was rounded to 0 or 1 in writing
+    z = np.log(p) - np.log1p(-p)
     found: F64 = logsumexp(log_binomial(counts[:, None], rollouts[:, None], z), 1) - np.log(share.shape[1])
     return found
 
@@ -126,7 +128,7 @@ def _evenly(draws: int, wanted: int) -> I64:
 
 
 def _fan(name: str, z: F64, rollouts: int, seed: int) -> Fan:
-    p = expit(z).clip(1e-9, 1 - 1e-9)
+    p = expit(z).clip(*_SURE)
     key = np.array([stream_key(f"fitting/count/{name}"), seed], np.uint64)
     counted = np.random.Generator(np.random.Philox(key=key)).binomial(rollouts, p) / rollouts
     ends = np.array([np.quantile(counted, [(1 - c) / 2, (1 + c) / 2], axis=0) for c in INTERVALS])

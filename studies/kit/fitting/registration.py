@@ -91,12 +91,15 @@ def read(path: Path) -> dict[str, Any]:
     """Return a registered forecast. FitError for a file that is none."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        if content["schema"] != SCHEMA:
-            raise FitError(f"{path} has schema {content['schema']!r}; this version reads {SCHEMA}")
-        for name in ("run", "data", "forecast"):
-            content[name]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
-        raise FitError(f"{path} is no registered forecast: {error!r}") from error
+    except OSError as error:
+        raise FitError(f"no registered forecast {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise FitError(f"{path} is no registered forecast: {error}") from error
+    for name in ("schema", "run", "data", "forecast"):
+        if name not in content:
+            raise FitError(f"{path} is no registered forecast: it has no {name!r}")
+    if content["schema"] != SCHEMA:
+        raise FitError(f"{path} has schema {content['schema']!r}; this version reads {SCHEMA}")
     return content
 
 
@@ -179,7 +182,7 @@ def _mechanism(row: Ranked) -> dict[str, Any]:
 
 def _step(foreseen: Forecast, h: int) -> dict[str, Any]:
     ends = {_interval(c): foreseen.together.counted[h, i] for i, c in enumerate(INTERVALS)}
-    share = {fan.name: np.round(fan.share[h], 6) for fan in (foreseen.together, *foreseen.each)}
+    share = {fan.name: fan.share[h] for fan in (foreseen.together, *foreseen.each)}
     return {"step": int(foreseen.steps[h]), **ends, "levels": LEVELS, "share": share}
 
 

@@ -54,6 +54,8 @@ class Inspected:
     """What cannot be shown, and why."""
     notes: tuple[str, ...] = ()
     """What a reader should know of the run."""
+    folded: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Longer lists, by title: only the title is seen until it is opened."""
 
     def __post_init__(self) -> None:
         shape = (len(self.steps), len(self.workflows))

@@ -52,6 +52,7 @@ def index(run: Inspected) -> dict[str, Any]:
         "marks": [[mark.step, mark.label, mark.calibrated, mark.signal] for mark in run.marks],
         "absent": sorted(run.absent.items()),
         "notes": list(run.notes),
+        "folded": [[title, list(lines)] for title, lines in run.folded.items()],
         "outcomes": [outcome.words for outcome in Outcome],
         "groups": groups,
         "kept": {

@@ -122,6 +122,8 @@ def bisect_rows(
     """
     setting = Setting.of(study, **options)
     stated = setting.target.claim(claim)
+    if key in (grid or {}):
+        raise GridError(f"{key!r} is both bisected and in the grid; leave it out of one")
     check_keys([*(grid or {}), key])
     place, ends = _ends(setting, key, low, high)
     width = _tolerance(place, ends, tolerance)

@@ -118,9 +118,11 @@ def diagram(swept: Swept, claim: str | None = None, foreseen: Theory | None = No
 
 
 def _caption(swept: Swept, claim: str) -> str:
-    region = swept.target.claim(claim).region_at(swept.rung).words
+    region = swept.target.claim(claim).region_at(swept.rung)
+    sides = " Each side has a colour scale of its own." if len(swept.axes) == 2 and len(region.boundaries) == 1 else ""
     return (
-        f"{claim}, supported {region}. n={swept.seeds} seeds a point; settled where the 95 % interval lies on one side."
+        f"{claim}, supported {region.words}. n={swept.seeds} seeds a point; settled where the 95 % interval lies on one "
+        f"side.{sides}"
     )
 
 

@@ -78,7 +78,11 @@ class Place:
     def takes(self) -> str:
         """What the field takes, in words."""
         names = sorted(_classes(self))
-        return _name(self.hint) + (f" ({', '.join(names)})" if names else "")
+        if not names:
+            return _name(self.hint)
+        inside = [field.name for field in dataclasses.fields(self.value)] if has_fields(self.value) else []
+        single = f"; for one of its fields give its path, as in {self.path}.{inside[0]}" if inside else ""
+        return f"{_name(self.hint)}: {', '.join(f'{name}(...)' for name in names)}{single}"
 
     def _refused(self, shown: str) -> GridError:
         return GridError(f"{self.path} = {shown}: {self.owner.__name__}.{self.path.split('.')[-1]} takes {self.takes}")
@@ -121,10 +125,15 @@ def locate(config: Any, path: str) -> Place:
     return place
 
 
+def has_fields(value: Any) -> bool:
+    """Whether a value is a config with fields."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type) and bool(dataclasses.fields(value))
+
+
 def has(config: Any, path: str) -> bool:
     """Whether a config has a field at a dotted path."""
     for name in path.split("."):
-        if not dataclasses.is_dataclass(config) or name not in {field.name for field in dataclasses.fields(config)}:
+        if not has_fields(config) or name not in {field.name for field in dataclasses.fields(config)}:
             return False
         config = getattr(config, name)
     return True

@@ -7,6 +7,7 @@ and whether nothing happened in them, is the user's word.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -114,17 +115,24 @@ def alarms(reading: Reading, controls: Sequence[Reading], rate: float = 0.05, de
     steps = _shared(reading, others, notes)
     refused = ""
     if len(others) < needed:
-        best = f"at the best {1 / (len(others) + 1):.2g}" if others else "nothing"
-        refused = (
-            f"{len(others)} control runs promise a false-alarm rate of {best}; {needed} are needed for {rate:g}, "
-            f"and {LEAST_CONTROLS} for any: give more of them, and no alarm is set until then"
-        )
+        refused = _too_few(len(others), needed, rate)
     elif len(steps) < _FEWEST_STEPS:
         refused = f"run and controls share {len(steps)} steps: {_FEWEST_STEPS} or more are needed"
     found = () if refused else tuple(_alarms(reading, others, steps, rate, detector, notes))
     if not refused and not found:
         refused = f"no signal that run and controls have without gaps: watched are {', '.join(SIGNALS)}"
     return Alarms(found, detector, rate, len(others), tuple(steps.tolist()), tuple(notes), refused)
+
+
+def _too_few(controls: int, needed: int, rate: float) -> str:
+    """Say what so few controls could promise, and the way out."""
+    words = f"{controls} control run{'' if controls == 1 else 's'}"
+    best = math.ceil(1000 / (controls + 1)) / 1000  # a rate that they can promise: never rounded down
+    promise = f"a false-alarm rate of {best:g} at the best" if controls else "nothing"
+    way = f", or allow a higher --rate, such as {best:g}" if controls >= LEAST_CONTROLS else ""
+    return (
+        f"{words} can promise {promise}; {needed} are needed for {rate:g}, and {LEAST_CONTROLS} for any: give more{way}"
+    )
 
 
 def _others(reading: Reading, controls: Sequence[Reading], notes: list[str]) -> list[Reading]:

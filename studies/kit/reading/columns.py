@@ -142,6 +142,7 @@ def table(rows: Mapping[int, Row]) -> StepTable:
 
 _FAMILIES = (
     ("reward", "train/reward", "no rollout has a reward"),
+    ("accuracy", "behaviour/accuracy/", "no rollout says whether it was solved"),
     ("groups", "train/degenerate_share", "no task was attempted twice in a step, or nothing has a reward"),
     ("tokens", "train/generated_tokens", "the numbers of tokens are not recorded"),
     ("log-probabilities", ("decision/surprisal", "token/surprisal"), "no log-probabilities are recorded"),

@@ -225,7 +225,8 @@ def open_run(
         raise ReadError(f"{source.name} is empty: no rollout was written to it yet")
     beside = [file.name for file in there if file.suffix in _DATA and file not in files]
     if beside and path.is_dir():
-        source.note(f"not read, as they are no {name}: {', '.join(beside[:_FEW])}" + ", ..." * (len(beside) > _FEW))
+        more = ", ..." * (len(beside) > _FEW)
+        source.note(f"not read, as they are no {name} or compressed copies: {', '.join(beside[:_FEW])}{more}")
     return source
 
 
@@ -252,10 +253,16 @@ def _detected(path: Path, there: Sequence[Path]) -> str:
         )
     if found:
         return found[0]
-    record = next((record for each in there if (record := _first(each)) is not None), None)
-    fields = f"; its first record has the fields {clip(', '.join(record))}" if record else ""
+    seen = [f"it holds {_listed(there)}"] if path.is_dir() else []
+    named = path.is_file()  # whatever it is called
+    records = (head(each) if named else _first(each) for each in there)
+    first = next((record for record in records if record is not None), None)
+    if first:
+        seen.append(f"its first record has the fields {clip(', '.join(first))}")
+    elif named:
+        seen.append("its first lines hold no JSON object" if path.stat().st_size else "it is empty")
     layouts = "; ".join(f"{name}: {_module(name).LAYOUT}" for name in FORMATS)
-    raise ReadError(f"{path} has no layout that is known, it holds {_listed(there)}{fields}. Known are {layouts}")
+    raise ReadError(f"{path} has no layout that is known: {'; '.join(seen)}. Known are {layouts}")
 
 
 def _first(path: Path) -> dict[str, object] | None:

@@ -30,7 +30,7 @@ from sim.records.tables import Outcome
 from studies.kit.episodes import NO_ACTION, Episode, Turn
 from studies.kit.reading import rewards, tokens
 from studies.kit.reading.lines import extras, head, records
-from studies.kit.reading.steps import is_jsonl, numbered, samples, step_of
+from studies.kit.reading.steps import MOST, is_jsonl, numbered, samples, step_of
 from studies.kit.reading.tagged import Cutter
 from studies.kit.words import near
 
@@ -88,7 +88,7 @@ def read(source: Source) -> Iterator[Episode]:
                 continue
             try:
                 episode = _episode(source, cut, path, line, record)
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, OverflowError) as error:
                 source.damaged(path, line, str(error), text)
                 continue
             there |= _there(episode)
@@ -112,7 +112,7 @@ def _near(record: Mapping[str, Any]) -> str:
 def _episode(source: Source, cut: Cutter, path: Path, line: int, record: dict[str, Any]) -> Episode:
     step = step_of(record)
     if step is None:
-        raise ValueError(f"step is {record['step']!r}: it must be a whole number of 0 or more")
+        raise ValueError(f"step is {record['step']!r}: it must be a whole number of 0 or more, below 2**63")
     prompt = record.get("prompt", "")
     task = record.get("task", prompt)
     if not isinstance(prompt, str) or isinstance(task, bool) or not isinstance(task, int | str):
@@ -143,6 +143,7 @@ def _outcome(
     if words not in _OUTCOMES:
         raise ValueError(f"outcome {named!r}: {near(words, _OUTCOMES)}")
     if reward is None and _OUTCOMES[words] is not Outcome.INFRASTRUCTURE_FAILURE:
+        source.count("outcomes without a reward, not kept")  # a record wants both
         return Outcome.NOT_RECORDED
     return _OUTCOMES[words]
 
@@ -205,8 +206,8 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is {value!r}: it must be a whole number of 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
+        raise ValueError(f"{name} is {value!r}: it must be a whole number of 0 or more, below 2**63")
     return value
 
 

@@ -258,13 +258,15 @@ def load(folder: Path, *, words: bool = True) -> Reading:
         identity = (manifest["config"], manifest["study"], manifest["seed"], manifest["rung"], manifest["fingerprint"])
         if manifest["steps_digest"] != steps.digest() or manifest["key"] != run_key(*identity):
             raise KeepingError(f"{folder} does not agree with its manifest: {_WAY_OUT}")
+        known = set(steps["step"].tolist())  # a record that grows and was stopped may hold words of one more
+        kept = _words(folder / "episodes.jsonl.gz") if words else ()
         return Reading(
             name=about["name"],
             format=about["format"],
             steps=steps,
             actions=tuple(about["actions"]),
             workflows=tuple(about["workflows"]),
-            episodes=tuple(_words(folder / "episodes.jsonl.gz")) if words else (),
+            episodes=tuple(each for each in kept if each.step in known),
             absent=about["absent"],
             problems=tuple(Problem(*each) for each in about["problems"]),
             counts=about["counts"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
@@ -12,13 +13,14 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from studies.kit.reading.formats import Source
 
-__all__ = ["LONGEST", "extras", "head", "records", "texts"]
+__all__ = ["LONGEST", "extra", "extras", "head", "records", "texts"]
 
 LONGEST = 64 * 2**20
 """Bytes of the longest line that is read; a file without line ends would fill memory."""
 _WRITE = json.JSONEncoder(ensure_ascii=False).encode
 _HEADS = 20  # lines among which a first whole record is looked for
 _SHOWN = 400  # bytes of a damaged line that are decoded for showing
+_EXACT = 2**53  # whole numbers up to here are floats without rounding
 _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
@@ -103,22 +105,25 @@ def head(path: Path) -> dict[str, Any] | None:
 
 
 def extras(record: Mapping[str, Any], known: Container[str]) -> dict[str, float | str]:
-    """Return the other fields of a record: numbers as they are, the rest as text.
+    """Return the other fields of a record: numbers as they are, the rest as text; so too numbers that no float holds.
 
-    >>> extras({"score": 1, "acc": True, "pred": ["x"]}, {"score"})
-    {'acc': 1.0, 'pred': '["x"]'}
+    >>> extras({"score": 1, "acc": True, "pred": ["x"], "f1": math.nan, "uid": 2**53 + 1}, {"score"})
+    {'acc': 1.0, 'pred': '["x"]', 'f1': 'nan', 'uid': '9007199254740993'}
     """
     kept: dict[str, float | str] = {}
     for name, value in record.items():
         if name not in known and value is not None:
-            kept[name] = _plain(value)
+            kept[name] = extra(value)
     return kept
 
 
-def _plain(value: Any) -> float | str:
+def extra(value: Any) -> float | str:
+    """Return a value as it is kept beside an episode: a number that is finite and exact as a float, else text."""
     if isinstance(value, str):
         return value
-    return float(value) if isinstance(value, int | float) else _WRITE(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return float(value) if isinstance(value, int) and abs(value) <= _EXACT else _WRITE(value)
 
 
 def _skip(stream: IO[bytes]) -> bool:

@@ -22,6 +22,7 @@ from sim.records.tables import Outcome
 from studies.kit.episodes import Episode
 from studies.kit.reading import prime_rl_tokens, rewards, traces
 from studies.kit.reading.lines import head, records
+from studies.kit.reading.steps import step_of
 from studies.kit.reading.tagged import CHAT_NOTE, Cutter
 
 if TYPE_CHECKING:
@@ -128,14 +129,16 @@ def _is_trace(record: Mapping[str, Any]) -> bool:
 def _episodes(source: Source, cut: Cutter, path: Path, line: int, record: dict[str, Any]) -> Iterator[Episode]:
     """Yield the traces of a line, or what is known of it where there is none."""
     step, work = _step(path), (record.get("run") or {}).get("work") or {}
-    if step is None:
-        step = work.get("step")
+    if step is None and work.get("step") is not None:
+        step = step_of(work)
+        if step is None:
+            raise ValueError(f"step is {work['step']!r}: it must be a whole number of 0 or more")
     if step is None:
         step = 0
         source.lacks("steps", "neither the path (step_{n}) nor the records name one: all is shown as step 0")
     policy = work.get("policy") or {}
     known = Episode(
-        step=int(step),
+        step=step,
         task=traces.task_id(record["task"]),
         turns=(),
         reward=None,

@@ -18,7 +18,7 @@ from sim.records.tables import Outcome
 from studies.kit.episodes import Episode, Turn
 from studies.kit.reading import tokens
 from studies.kit.reading.lines import records
-from studies.kit.reading.steps import step_of
+from studies.kit.reading.steps import is_jsonl, step_of
 
 if TYPE_CHECKING:
     from studies.kit.reading.formats import Source
@@ -43,7 +43,7 @@ def files(path: Path) -> tuple[Path, ...]:
             for folder in steps
             if (step := _STEP.fullmatch(folder.name))
             for each in folder.iterdir()
-            if (rank := _RANK.fullmatch(each.name))
+            if (rank := _RANK.fullmatch(each.name)) and is_jsonl(each)
         ]
         if found:
             return tuple(each for _, _, each in sorted(found))

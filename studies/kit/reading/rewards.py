@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["outcome", "reward"]
 
+_LARGEST = sys.float_info.max  # whole numbers of a file may be larger
+
 
 def reward(source: Source, path: Path, line: int | None, value: object) -> float | None:
     """Return a reward as a number, or None where there is none; one that is no finite number is a problem."""
@@ -20,7 +22,7 @@ def reward(source: Source, path: Path, line: int | None, value: object) -> float
         return None
     if isinstance(value, bool):
         return float(value)
-    if isinstance(value, int | float) and math.isfinite(value):
+    if isinstance(value, int | float) and abs(value) <= _LARGEST:
         return float(value)
     source.count("rewards that are no finite number")
     source.problem(path, line, "the reward is no finite number", repr(value))

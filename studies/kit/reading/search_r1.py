@@ -156,9 +156,9 @@ def _printed(source: Source, cut: Cutter, path: Path) -> Iterator[Episode]:
         ray = _RAY.match(raw)
         process, words = (ray[0], raw[ray.end() :]) if ray else ("", raw)
         words = words.rstrip("\r\n")
-        if sample is not None and process != sample.process:
-            continue  # another process speaks between
         begins = _BEGINS.match(words)
+        if sample is not None and process != sample.process and not begins:
+            continue  # another process speaks between; where it begins a step the run was started again
         if sample is not None and (begins or words in (_RULE, _VALIDATION) or _ENDS.match(words)):
             yield from _episode(source, cut, path, sample, None if validates else step)
             sample = None

@@ -29,8 +29,19 @@ def inspected(reading: Reading, found: Sequence[Transition], alarms: Alarms | No
         episodes=reading.episodes,
         marks=tuple(sorted(_marks(found, alarms), key=lambda mark: mark.step)),
         absent=reading.absent,
-        notes=(*reading.notes, *(f"not read: {problem}" for problem in reading.problems)),
+        notes=reading.notes,
+        folded=_folded(reading),
     )
+
+
+def _folded(reading: Reading) -> dict[str, tuple[str, ...]]:
+    """Return the problems that were kept under a title with the number of all there were."""
+    if not reading.problems:
+        return {}
+    total, kept = reading.counts.get("problems", 0), len(reading.problems)
+    first = f", the first {kept}" if total > kept else ""
+    title = f"{max(total, kept):,} problem{'' if max(total, kept) == 1 else 's'} in reading{first}"
+    return {title: tuple(map(str, reading.problems))}
 
 
 def _marks(found: Sequence[Transition], alarms: Alarms | None) -> Iterator[Mark]:

@@ -7,15 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["is_jsonl", "number", "numbered", "samples", "step_of"]
+__all__ = ["MOST", "is_jsonl", "number", "numbered", "samples", "step_of"]
+
+MOST = 2**63
+"""Numbers from here on are no steps, versions or counts: the tables hold 64 bits."""
 
 _OTHERS = 20
 _NUMBER = re.compile(r"(?:(?:global_)?step[_-]?)?(\d{1,12})\.jsonl(?:\.gz)?")
 
 
 def is_jsonl(path: Path) -> bool:
-    """Whether a file is one of JSON lines, by its name."""
-    return path.is_file() and path.name.endswith((".jsonl", ".jsonl.gz"))
+    """Whether a file is one of JSON lines, by its name; one beside which it lies uncompressed is its copy, and is none."""
+    return path.name.endswith((".jsonl", ".jsonl.gz")) and path.is_file() and not _is_copy(path)
+
+
+def _is_copy(path: Path) -> bool:
+    return path.suffix == ".gz" and path.with_suffix("").is_file()
 
 
 def number(path: Path) -> int | None:
@@ -29,17 +36,17 @@ def number(path: Path) -> int | None:
 
 
 def numbered(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder that are named by a step, by number: 9 comes before 10."""
+    """Return the files of a folder that are named by a step, by number: 9 comes before 10; no compressed copies."""
     found = [(step, each.name, each) for each in folder.iterdir() if (step := number(each)) is not None]
-    return tuple(path for _, _, path in sorted(found) if path.is_file())
+    return tuple(path for _, _, path in sorted(found) if is_jsonl(path))
 
 
 def step_of(record: Mapping[str, Any]) -> int | None:
-    """Return the step that a record names, or None if it is no whole number of 0 or more."""
+    """Return the step that a record names, or None if it is no whole number of 0 or more, below `MOST`."""
     step = record.get("step")
     if isinstance(step, float) and step.is_integer():
         step = int(step)
-    return step if isinstance(step, int) and not isinstance(step, bool) and step >= 0 else None
+    return step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MOST else None
 
 
 def samples(path: Path) -> tuple[Path, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sim.records.tables import Tokens
 from studies.kit.episodes import Episode, Turn
 from studies.kit.reading import tokens
+from studies.kit.reading.lines import extra
 from studies.kit.reading.messages import content, message_turns
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def about(record: Mapping[str, Any], trace: Mapping[str, Any] | None) -> dict[st
         errors += [error for error in trace.get("errors") or [] if error not in errors]
     if errors:
         found["error"] = f"{errors[-1].get('type')}: {errors[-1].get('message')}"
-    return {name: value for name, value in found.items() if isinstance(value, _PLAIN) and value != ""}
+    return {name: extra(value) for name, value in found.items() if isinstance(value, _PLAIN) and value != ""}
 
 
 def conversation(source: Source, cut: Cutter, trace: Mapping[str, Any]) -> tuple[str, tuple[Turn, ...]]:

@@ -7,7 +7,7 @@ seeds. That can keep a run too many; it cannot lose one.
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,11 +153,28 @@ def _recorded(folder: Path) -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 def _files(places: Iterable[Path], needed: bool = False) -> list[Path]:
-    """Return all files at or below the places, each once; a place that is not there is passed over unless needed."""
+    """Return all files at or below the places, links followed, each once; a place that is not there is passed over.
+
+    CommandError for one that is not there but ``needed``, and for a folder that cannot be listed.
+    """
+
+    def stop(error: OSError) -> None:
+        raise CommandError(f"{error.filename} cannot be listed ({error}): nobody can say which runs it refers to")
+
     found: dict[Path, Path] = {}
     for place in places:
         if needed and not place.exists():
             raise CommandError(f"there is no {place}, which was to be searched for runs to keep")
-        paths = [place] if place.is_file() else [Path(at) / name for at, _, names in os.walk(place) for name in names]
+        paths = [place] if place.is_file() else _below(place, stop) if place.exists() else []
         found.update({path.resolve(): path for path in sorted(paths)})
     return list(found.values())
+
+
+def _below(folder: Path, stop: Callable[[OSError], None]) -> list[Path]:
+    """Return the files below a folder, each folder gone into once; ``stop`` is told of one that cannot be listed."""
+    found, been = [], set()
+    for at, folders, names in os.walk(folder, onerror=stop, followlinks=True):
+        been.add(os.path.realpath(at))
+        folders[:] = [each for each in folders if os.path.realpath(Path(at) / each) not in been]
+        found += [Path(at) / name for name in names]
+    return found

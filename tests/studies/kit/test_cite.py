@@ -43,6 +43,12 @@ def test_a_citation_says_all_that_is_needed(folder):
     assert "beyond the run" in as_text(high, ABOUT)
 
 
+def test_fresh_seeds_that_did_not_hold_are_cited_too(folder, finding):
+    append_fresh(folder / "records", finding(base=3_000_000, verdict="undecided"))
+    low, _ = cite("never-flips", folder)
+    assert (low.held, low.sets) == (1, 2)
+
+
 def test_bibtex_is_well_formed(folder):
     (made,) = cite("never-flips", folder, "sim")
     entry = as_bibtex(made, Project("50 % of {all} & more_", ("A. Author", "The B"), "1.2.0", "2026-11-29", "X"))
@@ -67,7 +73,7 @@ def test_json_is_strict_and_whole(folder):
     ("claim", "rung", "message"),
     [
         ("never-flops", None, "did you mean 'never-flips'"),
-        ("not-run", None, "not on record, so there is nothing to cite: `metastable run not-run --record`"),
+        ("not-run", None, "not on record, so there is nothing to cite: `metastable run not-run --folder .* --record`"),
         ("only-fresh", None, "not on record at any rung; on record at no rung"),
         ("never-flips", "fullscale", "not on record at fullscale; on record at sim, minimodel"),
     ],

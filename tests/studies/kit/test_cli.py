@@ -41,7 +41,7 @@ def test_list(folder, capsys):
     assert "it-flips  (supported, 16 seeds, sim)\n    It flips." in out
     assert "it-flips-late  (new, 8 seeds, minimodel)" in out
     assert call("list", "--folder", folder, "--rung", "minimodel") == 0
-    assert "1 claims" in capsys.readouterr().out
+    assert "1 claim in" in capsys.readouterr().out
 
 
 def test_list_names_a_study_that_cannot_be_imported(folder, capsys):

@@ -121,8 +121,11 @@ def test_what_cannot_be_asked_for(folder, below):
     below()
     assert "did you mean 'it-climbs'" in refused(folder, "it-climb")
     assert "is not made at fullscale; rungs: sim, minimodel" in refused(folder, "it-climbs", to="fullscale")
-    assert "5: 6 or more" in refused(folder, "it-climbs", seeds="5")
+    assert "--seeds 5: 6 or more" in refused(folder, "it-climbs", seeds="5")
+    assert "--processes 0: it takes 1 or more" in refused(folder, "it-climbs", processes=0)
     assert "it takes a number" in refused(folder, "it-climbs", seeds="stale")
+    for chosen in ("fresh:1234000", "fresh:1234000:8", "until-decided:8:1234000"):
+        assert "the base is drawn and written down here" in refused(folder, "it-climbs", seeds=chosen)
     with pytest.raises(CommandError, match="no folder"):
         escalate("it-climbs", folder=folder / "nope")
     below(rung="minimodel", n=8)
@@ -190,6 +193,21 @@ def test_a_reason_that_is_not_needed_is_not_written(folder, below):
     assert load(folder.parent / "escalations/it-climbs.toml").anyway == ""
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "differs"),
+    [
+        ({}, {"effect": 0.94, "low": 0.7}, "prediction"),
+        ({"verdict": "undecided", "expect": "undecided"}, {}, "anyway"),
+    ],
+)
+def test_what_is_registered_is_held_to_by_the_record_below_too(folder, below, before, after, differs):
+    below(**before)
+    escalate("it-climbs", folder=folder, anyway="the table is too small", register_only=True)
+    below(fresh="", **after)
+    with pytest.raises(CommandError, match=f"now differs from it in {differs}: what is registered is not rewritten"):
+        escalate("it-climbs", folder=folder, anyway="the table is too small", register_only=True)
+
+
 def test_a_damaged_file_is_no_trace_back(folder, below):
     below()
     escalate("it-climbs", folder=folder, register_only=True)
@@ -220,6 +238,8 @@ def test_it_runs_above_on_the_registered_seeds_and_is_compared(folder, below):
     table = ladder_table(folder)
     assert "it-climbs  S (16) 1/1  not run" in table
     assert "minimodel: supported at sim" in table
+    again = dataclasses.replace(made, attempt=2, result=None)
+    assert "it-climbs  S (16) 1/1  tried S (8), registered" in ladder_table(folder, attempts=[made, again])
     (crossed,) = crossings(folder, [made])
     assert (crossed.below.n, crossed.above.n, crossed.above.effect) == (16, 8, 1.0)
     assert crossings(folder) == []

@@ -94,7 +94,7 @@ def test_a_finding_is_held_against_the_file(finding):
 
 def test_the_registered_region_decides_not_that_of_the_day(finding):
     # The study has meanwhile been given a wider region, by which .07 .. .3 would be supported.
-    assert held(finding, verdict="supported", region="< .5", low=0.07, high=0.3).verdict == "undecided"
+    assert held(finding, verdict="supported", region="< .5", region_high=0.5, low=0.07, high=0.3).verdict == "undecided"
 
 
 def test_what_changed_since_is_named(finding):

@@ -6,8 +6,12 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sim.learning.loop import train
+from sim.learning.presets import null
+from sim.records.config import replace
 from studies.kit.executors import SweepError, Task, inline, processes
 from studies.kit.guard import Failure, Guarded
 
@@ -148,10 +152,10 @@ def test_an_interrupt_stops_the_workers_and_is_quiet(tmp_path):
         start_new_session=True,
     )
     worker = int(running.stdout.readline())
-    time.sleep(0.5)  # the line is out before the program waits for the next result, and only there is it interrupted
+    time.sleep(2.0)  # the line is out before the program waits for the next result, and only there is it interrupted
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to parent and workers alike
     try:
-        _, errors = running.communicate(timeout=20)
+        _, errors = running.communicate(timeout=40)
     finally:
         running.kill()
         running.wait()
@@ -223,3 +227,22 @@ def wait_until_gone(pid):
 def test_no_process_is_refused():
     with pytest.raises(ValueError, match=r"processes\(0\)"):
         processes(0)
+
+
+def test_of_runs_it_is_noted_where_they_were_made_and_each_one_s_part_of_the_time():
+    def slow(config, seeds, study):
+        until = time.process_time() + 0.9
+        while time.process_time() < until:
+            pass
+        return train(config, seeds, study=study)
+
+    config = replace(null(), {"steps": 1, "prompts": 4})
+    ((_, runs),) = inline(slow, [Task("p", config, (0, 1, 2), "s")])
+    found = [record.provenance for record in runs.records()]
+    assert found[0] == found[1] == found[2]
+    assert 0.3 <= found[0]["cpu_s"] < 0.9  # a third of what three seeds took together
+    assert found[0]["wall_s"] >= 0.3
+    assert found[0]["seeds_together"] == 3
+    assert found[0]["versions"]["numpy"] == np.__version__
+    alone = train(config, (1,), study="s")
+    assert alone.records()[0].manifest_bytes() == runs.records()[1].manifest_bytes()

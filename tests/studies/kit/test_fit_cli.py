@@ -71,7 +71,8 @@ def test_refusals_name_the_way_out(run, registered, tmp_path):
         ("no step from 90", {"since": 90}),
         ("horizon = 0", {"horizon": 0}),
         ("group = 1", {"group": 1}),
-        ("no registered forecast", {"check": tmp_path / "absent.toml"}),
+        (r"no registered forecast .*absent.toml: No such file", {"check": tmp_path / "absent.toml"}),
+        (r"is no registered forecast: .*line 1", {"check": registered.with_suffix(".svg")}),
     ):
         with pytest.raises(CommandError, match=message):
             fit(**{"run": str(run), "store": tmp_path, **options})
@@ -96,3 +97,23 @@ def test_a_reading_of_another_trainers_run(tmp_path, capsys):
     assert fit(str(folder), out=tmp_path / "theirs.toml", horizon=3) == 0
     assert read(tmp_path / "theirs.toml")["data"]["rollouts"] == 64
     assert "theirs: 14 steps, 0 to 13, 64 rollouts a step" in capsys.readouterr().out
+
+
+def test_the_command_for_later_has_all_that_it_needs(run, tmp_path, capsys):
+    table = StepTable.load(run)
+    StepTable({name: table[name] for name in table.names if name != "rollouts"}).save(tmp_path / "a b.npz")
+    assert fit(str(tmp_path / "a b.npz"), until=33, out=tmp_path / "f.toml", rollouts=1024, store=tmp_path) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    where = f"'{tmp_path}/a b.npz' --check {tmp_path}/f.toml --rollouts 1024 --store {tmp_path}"
+    assert last == f"Later: metastable fit {where}"
+
+
+def test_a_reading_without_accuracy_says_why(tmp_path):
+    from studies.kit.reading.fold import fold
+    from studies.kit.reading.keeping import Origin, write
+    from tests.studies.kit.reading.hand import Stream, episode
+
+    episodes = [episode("search answer", step=step, reward=None) for step in range(14)]
+    folder = write(fold(Stream(episodes), name="theirs"), tmp_path / "theirs", Origin("by hand", (), None, 10, ()))
+    with pytest.raises(CommandError, match="theirs has no accuracy by turn, which a fit needs: "):
+        fit(str(folder))

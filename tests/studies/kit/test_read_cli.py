@@ -75,7 +75,7 @@ def test_alarms_are_calibrated_on_control_runs(call, tmp_path):
     (alarm,) = [line for line in out.splitlines() if line.startswith("  answer first  step")]
     assert 20 <= int(alarm.split()[3].rstrip(",")) <= 27
     _, out, _ = call(run, "--controls", *quiet[:3], "--detector", "level")
-    assert "3 control runs promise a false-alarm rate of at the best 0.25" in out
+    assert "3 control runs can promise a false-alarm rate of 0.25 at the best" in out
 
 
 def test_a_second_run_stands_beside_the_first(call, tmp_path):
@@ -122,6 +122,8 @@ def test_damage_does_not_pass_in_silence(call, tmp_path):
     assert "3.jsonl, line 34: cut off" in out.replace("\n    ", " ")
     assert "2 problems in reading" in out.splitlines()[-3]
     assert "\x1b" not in out
+    page = (tmp_path / "runs" / "read" / "flip" / "index.html").read_text(encoding="utf-8")
+    assert '["2 problems in reading",["' in page  # folded: a hundred of them would hide the run
 
 
 @pytest.mark.parametrize("run", ["prime_rl", "search_r1", "search_r1_lines", "trl/search", "trl/tools", "verl"])
@@ -139,7 +141,7 @@ def test_every_fixture_is_read_in_one_command(call, tmp_path, run):
     [
         (("nowhere",), "there is no nowhere"),
         (("run", "--keep", -1), "--keep -1 must be 0 or more"),
-        (("run", "--rate", 1.5, "--controls", "run"), "false_alarm_rate=1.5"),
+        (("run", "--rate", 1.5), "--rate 1.5 must lie between 0 and 1"),
         (("run", "--format", "jsonl"), "holds no episode"),
         (("run", "--out", "mine"), "mine holds something else than a reading"),
         (("run", "--controls", "run", "nowhere"), "there is no nowhere"),

@@ -15,8 +15,13 @@ from tests.studies.kit.runs.stores import OTHER, config, damage, names, record, 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A working directory with a store of four runs and a folder of studies that holds one, fold."""
+    """A working directory with a store of four runs and a folder of studies that holds one, fold.
+
+    The package's own studies are out of sight: it has a fold too, and while its record is of this code it keeps these runs.
+    """
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    monkeypatch.setattr(runs_cli, "FOLDER", tmp_path / "package")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "study_fold.py").touch()
     made = {

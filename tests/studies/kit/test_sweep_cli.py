@@ -95,6 +95,7 @@ def test_bisection_says_between_what(folder, capsys):
         ((), {}, "the grid is empty"),
         (("level",), {}, "give KEY=A,B,C"),
         (("level=1", "level=2"), {}, "stands in the grid twice"),
+        (("level=1",), {"bisect": "level=0:4"}, "'level' is both bisected and in the grid"),
         (("levle=1",), {}, "did you mean 'level'"),
         ((), {"bisect": "level=1"}, "give KEY=LOW:HIGH"),
         ((), {"bisect": "level=3:4"}, "lie on one side"),
@@ -129,7 +130,7 @@ import sys
 from pathlib import Path
 from studies.kit.sweep_cli import sweep
 if __name__ == "__main__":
-    sys.exit(sweep("is-high", ("level=1:40:40", "pause=0.1"), executor=sys.argv[1], folder=Path(sys.argv[2])))
+    sys.exit(sweep("is-high", ("level=1:80:80", "pause=0.1"), executor=sys.argv[1], folder=Path(sys.argv[2])))
 """
 
 
@@ -143,7 +144,7 @@ def test_an_interrupt_ends_it_cleanly_and_it_goes_on(folder, executor):
     )
     points = folder / "runs" / "sweeps"
     until = time.monotonic() + 60
-    while len(list(points.glob("*/points/*.json"))) < 3 and time.monotonic() < until:
+    while len(list(points.glob("*/points/*.json"))) < 1 and time.monotonic() < until:
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does
     out, errors = running.communicate(timeout=60)
@@ -152,10 +153,10 @@ def test_an_interrupt_ends_it_cleanly_and_it_goes_on(folder, executor):
     assert "Traceback" not in errors
     assert out == ""
     known = {path.name: path.stat().st_mtime_ns for path in points.glob("*/points/*.json")}
-    assert 3 <= len(known) < 40
+    assert 1 <= len(known) < 80
     if executor == "inline":
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
-        assert done.splitlines()[0].endswith(f": 40 points, {len(known)} of them known before")
+        assert done.splitlines()[0].endswith(f": 80 points, {len(known)} of them known before")
         after = {path.name: path.stat().st_mtime_ns for path in points.glob("*/points/*.json")}
-        assert len(after) == 40
+        assert len(after) == 80
         assert known.items() <= after.items()

@@ -169,6 +169,7 @@ def test_each_kind_has_its_sequence(kind, data, ends):
     assert made.interval(0.05) == pytest.approx(ends, rel=0.002)
     assert "confidence sequence" in made.how
     assert not any(name.endswith(" p") for name in made.detail)
+    assert made.p is None  # that of a fixed number of seeds does not hold at every look
     # Holding at every look costs: nowhere is it shorter than the interval that holds at one.
     low, high = fixed.interval(0.05)
     assert made.interval(0.05)[0] <= low + 1e-9

@@ -65,11 +65,12 @@ function follow() {
   if (Object.hasOwn(VIEWS, parts.get("tokens") ?? "")) VIEW = parts.get("tokens");
   compare([...parts.keys()].some((name) => name.startsWith("with.")), false);
   for (const pane of comparing ? PANES : [LEFT]) {
-    const given = { run: 0, step: 0, workflow: null, outcome: null, words: "", order: "kept", all: false, row: null };
+    const given = { run: 0, step: null, workflow: null, outcome: null, words: "", order: "kept", all: false, row: null };
     for (const [name, [, write]] of Object.entries(PARTS)) {
       const text = parts.get((pane.side ? "with." : "") + name);
       if (text != null) Object.assign(given, write(pane, text, RUNS[given.run]));
     }
+    given.step ??= RUNS[given.run].kept.step[0] ?? 0; // the first that has rollouts to read: a run may have kept one step
     pane.update(given);
   }
 }
@@ -115,7 +116,8 @@ function about() {
     const absent = run.absent.map(([what, why]) => `${plain(what)}: ${plain(why)}`);
     const missing = run.absent.length ? `Not here: ${run.absent.map(([what]) => plain(what)).join(", ")}` : "";
     const notes = run.notes.map((note) => make("p", { class: "note", text: plain(note) }));
-    return make("div", { class: "run" }, head, ...notes, list(missing, absent));
+    const folded = run.folded.map(([title, lines]) => list(plain(title), lines.map(plain)));
+    return make("div", { class: "run" }, head, ...notes, ...folded, list(missing, absent));
   });
 }
 

@@ -19,6 +19,23 @@ def columns(T=3, **more):
     return {"step": np.arange(T) * 2 + 5, **made, **more}
 
 
+def test_the_digest_of_steps_does_not_hang_on_a_turn_that_only_later_ones_reach():
+    """A reading has a column for every turn that any of its rollouts reaches."""
+    short = columns()
+    longer = {
+        **short,
+        "behaviour/search_share/turn3": np.zeros(3),
+        "behaviour/accuracy/turn3": short["behaviour/accuracy/turn2"],
+    }
+    read = [from_columns("a", each, rollouts=10) for each in (short, longer)]
+    assert read[0].digest() == read[1].digest()
+    reached = {**longer, "behaviour/search_share/turn3": np.array([0.0, 0.0, 0.1])}
+    later = from_columns("a", reached, rollouts=10)
+    assert later.digest() != read[1].digest()
+    last = int(later.steps[1])
+    assert later.between(None, last).digest() == read[0].between(None, last).digest()
+
+
 def test_what_the_later_turns_show_by_hand():
     seen = from_columns("hand", columns(), rollouts=10)
     fresh, failed, searches = seen.decided()
@@ -64,6 +81,13 @@ def test_the_table_may_say_how_many_rollouts_there_are(name):
     assert from_columns("a", columns(**{name: np.array([10, 20, 30])})).rollouts.tolist() == [10, 20, 30]
 
 
+def test_a_number_of_rollouts_that_is_not_the_tables_is_refused():
+    counted = columns(rollouts=np.array([10, 20, 30]))
+    with pytest.raises(FitError, match="a says that a step has 10 to 30 rollouts, not 10: leave --rollouts out"):
+        from_columns("a", counted, 10)
+    assert from_columns("a", columns(rollouts=np.full(3, 10)), 10).rollouts.tolist() == [10, 10, 10]
+
+
 def test_refusals_name_what_is_missing():
     whole = columns()
     with pytest.raises(FitError, match="--rollouts"):
@@ -90,6 +114,11 @@ def test_a_run_is_found_as_a_file_and_in_a_store(tmp_path):
     assert load(record.key[:5], store=store.root).digest() == by_key.digest()
     with pytest.raises(FitError, match="no run 'elsewhere'"):
         load("elsewhere", store=store.root)
+    with pytest.raises(FitError, match="a step has 32 rollouts, not 8"):
+        load(record.key, store=store.root, rollouts=8)
+    (tmp_path / "rollouts of mine").mkdir()
+    with pytest.raises(FitError, match=r"`metastable read '.*/rollouts of mine'` reads them first"):
+        load(str(tmp_path / "rollouts of mine"), store=store.root)
     (tmp_path / "broken.npz").write_bytes(b"not an archive")
     with pytest.raises(FitError, match="cannot be read"):
         load(str(tmp_path / "broken.npz"))

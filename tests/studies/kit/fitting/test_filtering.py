@@ -114,6 +114,25 @@ def test_memory_spreads_as_momentum_walks_do():
     assert state.zz[0, 0] > 0.5
 
 
+def test_with_memory_it_is_kalmans_filter_where_counts_are_many():
+    """Log-odds of 1e5 rollouts are all but Gaussian, so the exact filter of (z, m) is linear."""
+    decay, sd, rollouts = 0.9, 1.0, 100_000
+    z = np.cumsum(np.array([0.1, 0.14, 0.05, -0.1, -0.04, 0.08, 0.2, 0.24, 0.15, 0.1]))
+    counts = np.rint(rollouts * expit(z)).astype(int)
+    found = filtered(motion(sd=sd, memory=decay), run_of(counts, rollouts), 4).state
+    x = np.array([-2.0, 0.0])
+    cov = np.diag([9.0, sd**2 * (1 - decay) / (1 + decay)])
+    for t, seen in enumerate(np.log(counts / (rollouts - counts))):
+        if t:
+            step = np.array([[1.0, decay], [0.0, decay]])
+            x, cov = step @ x, step @ cov @ step.T + ((1 - decay) * sd) ** 2
+        g = expit(seen)
+        gain = cov[:, 0] / (cov[0, 0] + 1 / (rollouts * g * (1 - g)))
+        x, cov = x + gain * (seen - x[0]), cov - np.outer(gain, cov[0])
+    assert (found.z.item(), found.m.item()) == pytest.approx(tuple(x), abs=1e-3)
+    assert (found.zz.item(), found.zm.item(), found.mm.item()) == pytest.approx((*cov[0], cov[1, 1]), rel=0.02)
+
+
 def test_later_decisions_move_by_the_gradient_or_by_its_sign():
     field = plain(seed_a(), SEED_A_HABIT, 1024)
     u, z = np.array([[4.85], [-4.2]]), np.array([-2.0])

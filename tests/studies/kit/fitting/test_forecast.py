@@ -17,6 +17,14 @@ def foreseen(chain, counts, rollouts=10_000, horizon=8, draws=6000):
     return paths(filtered(chain, run_of(counts, rollouts), 2), horizon, draws, BlockStream((0,), "test/paths"))
 
 
+def test_paths_begin_as_uncertain_as_the_run_leaves_them():
+    found = filtered(motion(sd=0.1), run_of([10, 12, 9], 40), 2)
+    z = paths(found, 1, 6000, BlockStream((0,), "test/paths"))[:, 0]
+    assert found.state.zz.item() > 0.02
+    assert z.mean() == pytest.approx(found.state.z.item(), abs=0.02)
+    assert z.var() == pytest.approx(found.state.zz.item() + 0.1**2, rel=0.1)
+
+
 def test_a_walk_spreads_with_the_root_of_time():
     z = foreseen(motion(sd=0.3), [5000, 5000, 5000])
     first = z[:, 0].var()
@@ -60,6 +68,13 @@ def test_a_log_score_by_hand():
     found = log_score(share, np.array([3, 5]), np.array([10, 10]))
     expected = np.log([(binom.pmf(3, 10, 0.2) + binom.pmf(3, 10, 0.4)) / 2, binom.pmf(5, 10, 0.5)])
     np.testing.assert_allclose(found, expected)
+
+
+def test_a_log_score_at_a_share_that_was_rounded_to_an_end_is_a_number():
+    ends = np.array([[0.0, 0.5], [1.0, 0.5], [0.0, 0.0]])
+    found = log_score(ends, np.array([0, 10, 1]), np.array([10, 10, 10]))
+    by_hand = [(1 + 0.5**10) / 2, (1 + 0.5**10) / 2, 10 * 1e-9]
+    np.testing.assert_allclose(found, np.log(by_hand), atol=1e-7)
 
 
 def test_rows_are_taken_evenly():

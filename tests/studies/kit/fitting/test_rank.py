@@ -40,6 +40,7 @@ def test_scores_add_up(ranking):
     assert sum(weights) == pytest.approx(1)
     for row in ranking.rows:
         assert row.behind == pytest.approx(ranking.rows[0].score - row.score)
+        assert row.weight == pytest.approx(ranking.rows[0].weight * np.exp(-row.behind))  # the warm-up does not count
         if row.filtered is not None:
             assert row.score == pytest.approx(row.filtered.score[ranking.warm :].sum())
             assert row.filtered.weight.sum() == pytest.approx(1)

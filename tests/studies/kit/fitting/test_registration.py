@@ -51,6 +51,13 @@ def test_a_forecast_is_never_overwritten(made, written):
     assert list(written.parent.iterdir()) == [written]
 
 
+def test_shares_near_0_keep_their_digits(tmp_path):
+    ranking = rank(run_of(np.zeros(24, np.int64), 5000))
+    content = read(register(tmp_path / "a.toml", ranking, forecast(ranking, 6, draws=400), later_steps=0, group=8))
+    assert 0 < min(min(row["share"]["walk"]) for row in content["forecast"]) < 1e-6
+    assert np.isfinite(list(check(content, run_of([0] * 27 + [1], 5000)).scores.values())).all()
+
+
 def test_it_is_held_against_what_came_by_hand(written):
     content = read(written)
     for row in content["forecast"]:

@@ -207,14 +207,19 @@ def test_what_is_not_there_is_said(show, sample):
         name="bare", actions=("answer",), steps=(0, 5, 9), rollouts=(4, 4, 0), workflows=("guess",),
         shares=np.array([[1.0], [1.0], [np.nan]]), columns={"train/reward": np.array([np.nan] * 3)},
         episodes=[Episode(5, "x", (Turn("answer"),), None, Outcome.NOT_RECORDED)], absent={"words": "the file holds none"},
+        folded={"2 problems in reading": ("line 3: no JSON", "line 4: <b>no step</b>")},
     )  # fmt: skip
     assert workflow_of(bare.episodes[0]) == "guess"
-    page = show([bare])
+    says(left(show([bare])), "step 5 · 4 rollouts, 1 kept")  # it opens where there is something to read
+    page = show([bare], "#step=0")
     says(left(page), "step 0 · 4 rollouts, 0 kept")
     left(page).get_by_role("button", name="go to step 5").click()
     says(left(page).locator("article"), "Its words were not kept.")
     assert left(page).locator(".facts").inner_text().split()[:2] == ["reward", "–"]
     page.get_by_text("Not here: words").click()
     says(page, "words: the file holds none")
+    assert page.get_by_text("line 4: <b>no step</b>").is_hidden()
+    page.get_by_text("2 problems in reading").click()
+    assert page.get_by_text("line 4: <b>no step</b>").is_visible()
     nothing = Inspected("none", ("answer",), (), (), (), np.zeros((0, 0)), {}, [])
     says(left(show([nothing])), "no steps")

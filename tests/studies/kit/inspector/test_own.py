@@ -52,7 +52,6 @@ def test_the_command_writes_the_page(record, tmp_path, capsys):
 
 def test_the_page_of_a_run_with_one_step_opens(show, record):
     page = show([stored(record)])
-    page.get_by_role("button", name="go to step 4").click()
     page.get_by_text("step 4 · 64 rollouts", exact=True).wait_for()
     page.get_by_text("Its words were not kept.").first.wait_for()
     assert page.locator("section.pane .band").count() > 1

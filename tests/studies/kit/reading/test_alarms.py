@@ -56,9 +56,14 @@ def test_false_alarms_are_as_rare_as_promised(detector):
 def test_too_few_controls_set_no_alarm_and_say_what_they_could_promise():
     found = alarms(reading(quiet(99)), CONTROLS[:9])
     assert found.alarms == ()
-    assert "9 control runs promise a false-alarm rate of at the best 0.1" in found.refused
-    assert "20 are needed for 0.05" in found.refused
-    assert "99 are needed for 0.01" in alarms(reading(quiet(99)), CONTROLS, rate=0.01).refused
+    assert "9 control runs can promise a false-alarm rate of 0.1 at the best" in found.refused
+    assert "20 are needed for 0.05, and 20 for any: give more" in found.refused
+    assert "--rate" not in found.refused
+    assert "1 control run can" in alarms(reading(quiet(99)), CONTROLS[:1]).refused
+    assert "0 control runs can promise nothing" in alarms(reading(quiet(99)), [reading(quiet(99))]).refused
+    strict = alarms(reading(quiet(99)), CONTROLS, rate=0.01).refused
+    assert "99 are needed for 0.01" in strict
+    assert alarms(reading(quiet(99)), CONTROLS, rate=float(strict.split()[-1])).alarms  # the rate it offers will do
 
 
 def test_the_run_itself_and_repeated_controls_do_not_count():

@@ -63,7 +63,8 @@ def test_a_small_run_by_hand():
 def test_what_cannot_be_told_is_absent_with_a_reason_and_has_no_column():
     found = read(episode("browse answer", reward=None))
     assert set(found.absent) == {
-        *("reward", "groups", "tokens", "log-probabilities", "KL", "importance ratios", "entropy", "staleness"),
+        *("reward", "accuracy", "groups", "tokens", "log-probabilities", "KL", "importance ratios", "entropy"),
+        "staleness",
         "share that never searches",
     }
     assert "there are browse, answer" in found.absent["share that never searches"]
@@ -97,6 +98,13 @@ def test_a_group_of_which_one_reward_is_known_has_no_signal():
     found = read(episode(task=1), episode(task=1, reward=None), episode(task=2), episode(task=2, reward=0.0))
     assert found.steps["train/degenerate_share"].tolist() == [0.5]
     assert found.steps["train/rewarded"].tolist() == [3]
+
+
+def test_a_rollout_of_a_step_at_which_the_main_role_has_none_is_not_shown():
+    found = read(episode("answer", step=1), episode("open", step=2, role="reader"))
+    assert found.step.tolist() == [1]
+    assert [each.step for each in found.episodes] == [1]
+    assert "1 of 2 rollouts are kept to be read" in found.notes[-1]
 
 
 def test_columns_are_of_the_main_role():

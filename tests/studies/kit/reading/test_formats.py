@@ -60,6 +60,17 @@ def test_steps_come_by_number_and_not_by_name(tmp_path):
     assert [episode.step for episode in open_run(tmp_path)] == [9, 10, 100]
 
 
+@pytest.mark.parametrize(("row", "name"), [(VERL, "1.jsonl"), (OURS, "a.jsonl")])
+def test_a_compressed_copy_beside_a_file_is_not_counted_again(tmp_path, row, name):
+    path = write(tmp_path / name, row)
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    source = open_run(tmp_path)
+    assert len(list(source)) == 1
+    assert any(f"compressed copies: {name}.gz" in note for note in source.notes)
+    path.unlink()
+    assert len(list(open_run(tmp_path))) == 1
+
+
 def test_mixed_formats_are_named_and_the_option_decides(tmp_path):
     write(tmp_path / "1.jsonl", VERL)
     write(tmp_path / "mine.jsonl", OURS)
@@ -67,7 +78,7 @@ def test_mixed_formats_are_named_and_the_option_decides(tmp_path):
         open_run(tmp_path)
     source = open_run(tmp_path, format="verl")
     assert [episode.step for episode in source] == [1]
-    assert source.notes == ["not read, as they are no verl: mine.jsonl"]
+    assert source.notes == ["not read, as they are no verl or compressed copies: mine.jsonl"]
     source = open_run(tmp_path, format="jsonl")
     assert [episode.task for episode in source] == ["t"]
     assert source.counts["damaged"] == 1  # verl's line
@@ -100,8 +111,19 @@ def test_what_cannot_be_opened_says_why(tmp_path):
     ):
         open_run(tmp_path, format="verl")
     write(tmp_path / "odd.jsonl", {"foo": 1, "bar": 2})
-    with pytest.raises(ReadError, match="its first record has the fields foo, bar"):
+    with pytest.raises(
+        ReadError, match=r"odd.jsonl has no layout that is known: its first record has the fields foo, bar"
+    ):
         open_run(tmp_path / "odd.jsonl")
+    with pytest.raises(ReadError, match=r"none.jsonl has no layout that is known: it is empty"):
+        open_run(tmp_path / "none.jsonl")
+    with pytest.raises(
+        ReadError, match=r"odd.txt has no layout that is known: its first record has the fields foo, bar"
+    ):
+        open_run((tmp_path / "odd.jsonl").rename(tmp_path / "odd.txt"))
+    (tmp_path / "notes.txt").write_text("words\n")
+    with pytest.raises(ReadError, match=r"known: its first lines hold no JSON object. Known are verl"):
+        open_run(tmp_path / "notes.txt")
 
 
 def test_a_file_that_goes_away_or_cannot_be_read_is_no_crash(tmp_path):

@@ -107,6 +107,12 @@ def test_failure_truncation_and_outcome_are_believed(tmp_path):
     assert [e.outcome for e in episodes] == expected
     assert [e.reward for e in episodes] == [None, 0.0, None, 0.4]
     assert "accuracy" in source.absent
+    assert source.counts["outcomes without a reward, not kept"] == 1
+
+
+def test_a_reward_larger_than_any_float_is_a_problem(tmp_path):
+    source, (episode,) = run(tmp_path, {"completion": "x", "reward": 10**400})
+    assert (episode.reward, source.counts["rewards that are no finite number"]) == (None, 1)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +140,9 @@ def test_failure_truncation_and_outcome_are_believed(tmp_path):
         ({**IDS, "turns": [{"action": "a"}]}, "1 turns for 2 runs of sampled tokens"),
         ({**IDS, "versions": [0, 0, 5, 5, 0, 5], "take_version": 4}, "versions [5, 5, 4] fall"),
         ({"completion": "x", "version_oldest": 1}, "version_oldest and version_newest come together"),
+        ({"completion": "x", "step": 2**63}, "it must be a whole number of 0 or more, below 2**63"),
+        ({"turns": [{"action": "x", "observed_tokens": 2**63}]}, "whole number of 0 or more, below 2**63"),
+        ({"turns": [{"action": "x", "logp": -(10**400)}]}, "int too large to convert to float"),
     ],
 )
 def test_what_a_line_must_be(tmp_path, row, words):

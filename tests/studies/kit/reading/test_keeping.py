@@ -51,6 +51,17 @@ def test_what_was_written_is_loaded(reading, tmp_path):
     assert load(folder, words=False).episodes == ()
 
 
+def test_numbers_beside_a_rollout_that_json_has_not_are_kept(tmp_path):
+    """Python writes NaN where a reward function has no value, and reads it back."""
+    path = tmp_path / "1.jsonl"
+    path.write_text(
+        '{"input": "q", "output": "<answer>x</answer>", "score": 1, "step": 1, "f1": NaN, "uid": 9007199254740993}\n'
+    )
+    read = fold(open_run(path))
+    (kept,) = load(write(read, tmp_path / "kept", ORIGIN, inspected=[inspected(read, ())])).episodes
+    assert kept.extras == {"f1": "nan", "uid": "9007199254740993"}
+
+
 def test_rollouts_of_each_step_are_our_record(reading, tmp_path):
     folder = write(reading, tmp_path / "hand", ORIGIN)
     assert sorted(path.name for path in (folder / "rollouts").iterdir()) == ["step_12.npz", "step_2.npz"]

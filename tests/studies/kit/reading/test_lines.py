@@ -1,5 +1,6 @@
 import gzip
 import json
+import math
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,3 +103,10 @@ def test_episodes_and_damaged_lines_are_all_lines(tmp_path_factory, damage):
 def test_other_fields_are_kept_as_numbers_or_text():
     kept = extras({"score": 1, "acc": True, "pred": ["é"], "none": None, "n": 3}, {"score"})
     assert kept == {"acc": 1.0, "pred": '["é"]', "n": 3.0}
+
+
+def test_a_number_that_no_float_holds_is_kept_as_text():
+    kept = extras({"nan": math.nan, "far": -math.inf, "uid": 2**53 + 1, "huge": 10**400, "id": 2**53, "big": 1e300}, ())
+    assert kept == {
+        "nan": "nan", "far": "-inf", "uid": "9007199254740993", "huge": "1" + "0" * 400, "id": 2.0**53, "big": 1e300,
+    }  # fmt: skip

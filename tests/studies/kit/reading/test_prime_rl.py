@@ -143,6 +143,25 @@ def test_without_a_step_in_the_path_the_record_says_it_and_else_nothing_does(tmp
     assert len(list(open_run(path))) == 4  # traces without an episode around them
 
 
+@pytest.mark.parametrize("step", [2.5, -1, "3"])
+def test_a_step_that_is_none_is_damage(tmp_path, step):
+    path = tmp_path / "traces.jsonl"
+    good = lines(TRACES)[0]
+    bad = {**good, "run": {**good["run"], "work": {**good["run"]["work"], "step": step}}}
+    path.write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
+    source = open_run(path)
+    assert {e.step for e in source} == {9}
+    assert source.counts["damaged"] == 1
+
+
+def test_a_metric_without_a_value_is_kept_as_text(tmp_path):
+    path = tmp_path / "traces.jsonl"
+    good = lines(TRACES)[0]
+    good["traces"][0]["metrics"] = {"f1": float("nan")}
+    path.write_text(json.dumps(good) + "\n")
+    assert next(iter(open_run(path))).extras["metric/f1"] == "nan"
+
+
 def test_a_record_of_another_shape_is_damage_and_no_crash(tmp_path):
     path = tmp_path / "traces.jsonl"
     good, *_ = lines(TRACES)

@@ -67,6 +67,15 @@ def test_lines_with_prompt_and_response_and_lines_that_lack_something(tmp_path):
     assert [problem.line for problem in source.problems] == [2, 3, 4]
 
 
+def test_a_log_that_goes_on_after_a_crash_in_the_middle_of_a_rollout_is_read_to_its_end(tmp_path):
+    rollout = "Golden answers: ['x']\nSolution string: Question: who?\n<answer>x</answer>\n"
+    lines = [
+        f"(main_task pid={pid}) {line}\n" for pid in (1, 2) for line in f"epoch 0, step {pid}\n{rollout}".splitlines()
+    ]
+    (tmp_path / "run.log").write_text("".join(lines))
+    assert [e.step for e in open_run(tmp_path / "run.log", format="search-r1")] == [1, 2]
+
+
 def test_a_rollout_whose_prompt_has_no_end_is_told_of(tmp_path):
     log = tmp_path / "run.log"
     rollout = "-" * 32 + "\nGolden answers: ['x']\nSolution string: <answer>x</answer>\n"

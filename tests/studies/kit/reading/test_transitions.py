@@ -98,6 +98,20 @@ def test_series_without_a_change_seldom_show_one(r):
     assert said / 120 <= 1 / 14 + 3 * np.sqrt(1 / 14 * 13 / 14 / 120)
 
 
+def test_a_share_that_wanders_far_and_slowly_shows_changes_where_there_is_none():
+    """What docs/reading.md warns of: a move of a quarter for ten steps is told however it came about."""
+    rng = np.random.default_rng(9)
+
+    def said(r, sd, runs=60):
+        shares = (np.clip(0.5 + autoregression(rng, 100, r, sd), 0, 1) for _ in range(runs))
+        every = np.full(100, 256)
+        return sum(bool(found(rng.binomial(256, share) / 256, rollouts=every)) for share in shares) / runs
+
+    assert said(0.8, 0.02) < 0.2
+    assert said(0.5, 0.1) < 0.2
+    assert said(0.9, 0.05) > 0.3
+
+
 @pytest.mark.parametrize("width", [1, 10, 20])
 @pytest.mark.parametrize(("low", "high"), [(0.04, 0.95), (0.05, 0.3)])
 def test_a_flip_in_a_wandering_share_is_found_where_it_is(low, high, width):

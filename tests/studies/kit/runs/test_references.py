@@ -1,4 +1,5 @@
 import json
+import os
 import pickle
 from dataclasses import replace
 
@@ -130,6 +131,30 @@ def test_folders_and_files_that_are_not_there(folder, tmp_path):
         collect([tmp_path / "nowhere"], tmp_path / "store")
     with pytest.raises(CommandError, match=r"there is no .*notes.md"):
         collect([folder], tmp_path / "store", [tmp_path / "notes.md"])
+
+
+def test_a_folder_that_is_a_link_is_looked_into_and_one_that_cannot_be_listed_stops_everything(
+    folder, tmp_path, monkeypatch
+):
+    (key,) = stored(tmp_path / "store", record(seed=3, code=OTHER))
+    far = tmp_path / "far" / "below"
+    far.mkdir(parents=True)
+    (far / "ledger.json").write_text(key)
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "one").symlink_to(tmp_path / "far")
+    (far / "round").symlink_to(tmp_path / "far")
+    assert kinds(folder, tmp_path / "store") == {3: ["sweep"]}
+
+    real = os.scandir
+
+    def closed(path):
+        if str(path).endswith("below"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(CommandError, match=r"below cannot be listed .*nobody can say which runs it refers to"):
+        collect([folder], tmp_path / "store")
 
 
 def test_a_file_that_cannot_be_read_stops_everything(folder, tmp_path):
