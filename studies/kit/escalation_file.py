@@ -40,10 +40,15 @@ def place(folder: Path, claim: str, attempt: int) -> Path:
 
 
 def attempts(folder: Path, claim: str) -> list[Escalation]:
-    """Return the attempts of a claim, oldest first."""
-    found: list[Escalation] = []
-    while (path := place(folder, claim, len(found) + 1)).exists():
-        found.append(load(path))
+    """Return the attempts of a claim, oldest first. EscalationError where one is missing among them."""
+    paths = [path for name in (f"{claim}.toml", f"{claim}.[0-9]*.toml") for path in folder.glob(name)]
+    found = sorted((load(path) for path in paths), key=lambda each: each.attempt)
+    for number, each in enumerate(found, 1):
+        if each.attempt != number:
+            raise EscalationError(
+                f"{place(folder, claim, number)} is missing, and there is an attempt {each.attempt}: restore it from "
+                "version control"
+            )
     return found
 
 

@@ -206,6 +206,15 @@ def test_what_is_registered_is_not_rewritten(tmp_path, finding):
     assert (tmp_path / "never-flips.2.toml").exists()
 
 
+def test_an_attempt_that_was_taken_away_is_missed(tmp_path):
+    for number in (1, 3):
+        place(tmp_path, "never-flips", number).write_text(dumps(dataclasses.replace(WRITTEN, attempt=number)))
+    with pytest.raises(EscalationError, match=r"never-flips\.2\.toml is missing, and there is an attempt 3"):
+        attempts(tmp_path, "never-flips")
+    place(tmp_path, "never-flips", 3).unlink()
+    assert [each.attempt for each in attempts(tmp_path, "never-flips")] == [1]
+
+
 def test_a_file_by_another_name_is_refused(tmp_path):
     (tmp_path / "other.toml").write_text(dumps(WRITTEN))
     with pytest.raises(EscalationError, match="holds attempt 1 of 'never-flips'"):
