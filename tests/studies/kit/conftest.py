@@ -1,6 +1,7 @@
 import importlib
 import importlib.metadata
 import re
+import sys
 import textwrap
 from dataclasses import replace
 
@@ -19,6 +20,22 @@ for module in (
     "xml.etree.ElementTree",
 ):
     importlib.import_module(module)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_imported(tmp_path_factory):
+    """Studies that a test has loaded from a folder of its own must not be taken for those of another by the same name."""
+    yield
+    own = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if (
+            name.startswith("study_")
+            and name != "study_toy"
+            and (getattr(module, "__file__", "") or "").startswith(own)
+        ):
+            del sys.modules[name]
+    sys.path[:] = [entry for entry in sys.path if not entry.startswith(own) or "toys" in entry]
+
 
 HEADER = """
 import numpy as np
