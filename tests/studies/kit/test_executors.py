@@ -131,9 +131,10 @@ def test_a_consumer_that_stops_leaves_no_process_behind(toy):
 def test_an_interrupt_stops_the_workers_and_is_quiet(tmp_path):
     (tmp_path / "toy_runs.py").write_text(TOY)
     program = """
-    import sys, toy_runs
+    import signal, sys, toy_runs
     from studies.kit.executors import Task, processes
     if __name__ == "__main__":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
         try:
             for result in processes(2)(toy_runs.double, [Task("p", d, (0,), "s") for d in (0.0, 60.0, 60.0)]):
                 print(result[1][3], flush=True)

@@ -126,10 +126,11 @@ def test_a_store_that_cannot_be_written_is_named(folder):
 
 
 PROGRAM = """
-import sys
+import signal, sys
 from pathlib import Path
 from studies.kit.sweep_cli import sweep
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and what they start, ignore it
     sys.exit(sweep("is-high", ("level=1:80:80", "pause=0.1"), executor=sys.argv[1], folder=Path(sys.argv[2])))
 """
 

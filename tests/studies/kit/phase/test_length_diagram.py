@@ -68,6 +68,7 @@ def test_the_plane_by_every_executor(tmp_path, contents, ledgered):
         swept = sweep_study("length_diagram", GRID, seeds=8, **places, **more)
         if name == "processes":
             more["executor"].close()
+        assert not swept.failed, name
         found[name] = contents(places["store"]), ledgered(places["ledgers"])
     assert len(found["inline"][0]) == 104 * 8
     assert found["processes"] == found["inline"]
