@@ -8,6 +8,7 @@ the task it was at: that one comes back as a ``Failure`` with the path of the jo
 import json
 import math
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ _JOBS = 50  # at once in an array, by default: starting one takes seconds
 _LOOK_S = 1.0  # how often the folder of notes is looked at
 _ASK_S = 15.0  # how often the queue is asked
 _GRACE_S = 20.0  # a shared file system may show a file that late
+_LOCAL_MIN = 7 * 24 * 60  # submitit would end a job on this machine after two minutes
 _OWN = {"jobs": int, "cluster": str}
 _SHARED = {"timeout_min": int, "mem_gb": float, "cpus_per_task": int, "gpus_per_node": int, "nodes": int}
 _BY_NAME = {"time": "timeout_min", "mem": "mem_gb", "cpus": "cpus_per_task", "gpus": "gpus_per_node"}
@@ -77,7 +79,8 @@ def slurm(
     folder
         Where the jobs' scripts, logs and notes go; on such a file system too.
     cluster
-        ``"slurm"``, ``"local"`` (processes of this machine, started as jobs are) or ``"debug"`` (this process).
+        ``"slurm"``, ``"local"`` (processes of this machine, started as jobs are) or ``"debug"`` (this process). Jobs of
+        this machine have a week, unless ``timeout_min`` says otherwise.
     jobs
         Most jobs that tasks are divided among; they form one array.
     options
@@ -94,6 +97,8 @@ def slurm(
         raise GridError("--executor slurm needs submitit: pip install 'metastable[cluster]'") from None
     if jobs < 1:
         raise GridError(f"jobs={jobs}: it takes 1 or more")
+    if cluster in ("local", "debug"):
+        options.setdefault("timeout_min", _LOCAL_MIN)
     where = Path(folder).resolve() / uuid.uuid4().hex[:8]
     try:
         made = AutoExecutor(folder=where / "logs", cluster=cluster or "slurm")
@@ -242,8 +247,10 @@ def _error(job: "Job[None]") -> str:
         state = f" ({states[0].lower()})" if states else ""
         return f"job {job.job_id} ended without a result{state}: out of time or memory, preempted, or cancelled"
     error = job.exception()
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return "" if error is None else f"job {job.job_id} failed: {lines[-1] if lines else type(error).__name__}"
+    if error is None:
+        return ""
+    raised = [line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    return f"job {job.job_id} failed: {raised[-1] if raised else type(error).__name__}"
 
 
 # In a job -----------------------------------------------------------------------------------------------------------

@@ -31,6 +31,9 @@ from sim.records.run import Runs
 def train(config, seeds, *, study):
     if config["level"] == "bad":
         raise RuntimeError("no such level")
+    if config["level"] == "time is up":  # as submitit's handler of its signal does
+        from submitit.core.utils import UncompletedJobError
+        raise UncompletedJobError("timed-out")
     if config["level"] == "die":
         os.kill(os.getpid(), 9)
     time.sleep(config.get("sleep", 0.0))
@@ -89,6 +92,21 @@ def test_a_task_that_fails_or_dies_is_a_failure_and_the_others_go_on(toy, jobs, 
     assert Path(found[3].log).parent.parent.parent == tmp_path / "jobs"
     for number, level in ((1, 1.0), (2, 2.0), (4, 3.0), (5, 4.0)):
         assert found[number].equals(toy.train({"level": level}, (0, 1), study="s"))
+
+
+def test_a_job_out_of_time_is_no_error_of_the_run_and_loses_what_it_had_left(toy, jobs):
+    found = dict(jobs(cluster="local", jobs=1)(Guarded(toy.train), tasks(1.0, "time is up", 2.0)))
+    assert found[0].equals(toy.train({"level": 1.0}, (0, 1), study="s"))
+    for number in (1, 2):
+        assert isinstance(found[number], Failure)
+        assert found[number].accident
+        assert "UncompletedJobError: timed-out" in found[number].error
+        assert Path(found[number].log).is_file()
+
+
+def test_jobs_of_this_machine_are_not_ended_after_two_minutes(jobs):
+    assert jobs(cluster="local").executor._executor.parameters["timeout_min"] == 7 * 24 * 60
+    assert jobs(cluster="local", timeout_min=3).executor._executor.parameters["timeout_min"] == 3
 
 
 @leaky
