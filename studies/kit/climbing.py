@@ -5,6 +5,7 @@ is held against the file.
 """
 
 import dataclasses
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -129,7 +130,7 @@ def registered(climb: Climb, seeds: str | None, anyway: str) -> tuple[Escalation
 def _more(climb: Climb) -> str:
     """Options that a command about the claim below needs."""
     under = climb.claim.rungs[climb.claim.rungs.index(climb.to) - 1]
-    where = "" if climb.folder == FOLDER else f" --folder {climb.folder}"
+    where = "" if climb.folder == FOLDER else f" --folder {shlex.quote(str(climb.folder))}"
     return where + (" --all" if climb.claim.is_long(under) else "")
 
 

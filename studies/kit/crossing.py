@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from studies.kit.claims import RUNGS
-from studies.kit.escalation import SCALE_FREE, Escalation
+from studies.kit.escalation import SCALE_FREE, Escalation, Result
 from studies.kit.family import declared
 from studies.kit.finding import Finding
 from studies.kit.ladder import next_rung, on_record
+from studies.kit.locations import Mean
 from studies.kit.records import load
 from studies.kit.words import LETTERS
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Crossing", "Point", "crossings", "figure", "ladder_table"]
 
-_RATIO = "geometric mean of per-seed ratios"  # how the kind of a log scale says what it measures
+_RATIO = Mean(log=True).sentence  # a record tells a mean of ratios from one of differences by what it says it measured
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,12 @@ def crossings(folder: Path, attempts: Iterable[Escalation] = ()) -> list[Crossin
         for lower, upper in pairwise(entries):
             if lower not in findings or not _scale_free(findings[lower]):
                 continue
-            below, kind = _point(findings[lower]), findings[lower].kind
+            below, kind = _point(lower, findings[lower]), findings[lower].kind
             if upper in findings:
-                above = {claim: _point(findings[upper])}
+                above = {claim: _point(upper, findings[upper])}
             else:
-                above = {_label(each): _tried(each) for each in tried if (each.claim, each.to) == (claim, upper)}
+                here = [each for each in tried if (each.claim, each.to) == (claim, upper)]
+                above = {_label(each): _point(upper, each.result) for each in here}
             found += [Crossing(name, kind, below, point) for name, point in above.items() if below and point]
     return found
 
@@ -117,20 +119,13 @@ def _label(attempt: Escalation) -> str:
 
 
 def _scale_free(finding: Finding) -> bool:
-    return finding.kind in SCALE_FREE or finding.measured.startswith(_RATIO)
+    return finding.kind in SCALE_FREE or finding.measured == _RATIO
 
 
-def _point(finding: Finding) -> Point | None:
-    if finding.effect is None or finding.low is None or finding.high is None:
-        return None
-    return Point(finding.rung, finding.verdict, finding.effect, finding.low, finding.high, finding.n)
-
-
-def _tried(attempt: Escalation) -> Point | None:
-    found = attempt.result
+def _point(rung: str, found: Finding | Result | None) -> Point | None:
     if found is None or found.effect is None or found.low is None or found.high is None:
         return None
-    return Point(attempt.to, found.verdict, found.effect, found.low, found.high, found.n)
+    return Point(rung, found.verdict, found.effect, found.low, found.high, found.n)
 
 
 def figure(found: Sequence[Crossing]) -> "Figure":

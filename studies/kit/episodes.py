@@ -16,7 +16,7 @@ from sim.records import nested
 from sim.records.rollouts import Rollouts
 from sim.records.tables import Outcome, Reason, Tokens
 
-__all__ = ["ANSWER", "NO_ACTION", "Episode", "Turn", "action_names", "from_rollouts", "to_rollouts", "workflow"]
+__all__ = ["ANSWER", "NO_ACTION", "Episode", "Turn", "from_rollouts", "to_rollouts", "workflow"]
 
 ANSWER = "answer"
 """Name of the action that gives an answer, whatever a trainer calls it."""
@@ -101,12 +101,6 @@ def workflow(actions: Iterable[str]) -> str:
         evidence = evidence or action not in (ANSWER, NO_ACTION)
         names.append("guess" if action == ANSWER and not evidence else action)
     return "-".join(name + "+" * (len(list(run)) > 1) for name, run in groupby(names)) or "nothing"
-
-
-def action_names(episodes: Iterable[Episode]) -> tuple[str, ...]:
-    """Return the actions that occur, sorted, the answer last; their places are their codes in the record."""
-    names = {turn.action for episode in episodes for turn in episode.turns} - {ANSWER, NO_ACTION}
-    return (*sorted(names), ANSWER)
 
 
 def to_rollouts(episodes: Iterable[Episode], actions: Sequence[str]) -> Rollouts:

@@ -27,23 +27,13 @@ def inspect_runs(
     from sim.records.store import Store, StoreError
     from studies.kit.inspector.own import stored
     from studies.kit.inspector.page import write
+    from studies.kit.runs.listing import find, scan
 
-    folder = Store(store)
-    known = folder.keys()
+    rows = scan(store)
     try:
-        runs = [stored(folder.load(_key(key, known, store))) for key in keys]
+        runs = [stored(Store(store).load(find(rows, key).name)) for key in keys]
         path = write(out, runs, "Rollouts")
     except (ConfigError, StoreError, ValueError, OSError) as error:
         raise CommandError(str(error)) from error
     sys.stdout.write(f"wrote {path}: open it in a browser\n")
     return 0
-
-
-def _key(begins: str, known: list[str], store: Path) -> str:
-    """Return the one key that begins so."""
-    found = [key for key in known if key.startswith(begins)]
-    if len(found) != 1:
-        what = f"no run {begins!r}" if not found else f"{begins!r} begins the keys of {len(found)} runs"
-        way = "give another store with --store" if not found else "give more digits"
-        raise CommandError(f"{what} among the {len(known)} in {store}: {way}")
-    return found[0]

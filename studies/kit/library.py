@@ -10,7 +10,7 @@ from typing import Any
 from studies import FOLDER
 from studies.kit.claims import Claim
 
-__all__ = ["Statement", "claims_in", "statement"]
+__all__ = ["Statement", "claims_in", "claims_on", "statement"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def statement(claim: str, folder: Path = FOLDER) -> Statement | None:
         if claim not in path.read_text(encoding="utf-8"):
             continue
         for value in vars(_load(path)).values():
-            made = _claims(value)
+            made = claims_on(value)
             for each in made:
                 if each.id == claim:
                     return Statement(each, made, path, value)
@@ -50,11 +50,12 @@ def claims_in(folder: Path = FOLDER) -> list[Claim]:
     found: list[Claim] = []
     for path in sorted(folder.glob("study_*.py")):
         for value in vars(_load(path)).values():
-            found += _claims(value)
+            found += claims_on(value)
     return found
 
 
-def _claims(value: Any) -> tuple[Claim, ...]:
+def claims_on(value: Any) -> tuple[Claim, ...]:
+    """Return the claims on a function, in the order they are written; none on anything else."""
     marks = getattr(value, "pytestmark", []) if callable(value) else []
     return tuple(mark.args[0] for mark in reversed(marks) if mark.args and isinstance(mark.args[0], Claim))
 

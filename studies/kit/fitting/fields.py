@@ -31,7 +31,7 @@ F64 = NDArray[np.float64]
 GRID = np.linspace(-9.0, 6.0, 46)
 """Log-odds at which a field is tabulated; beyond its ends a field keeps its end values."""
 _LOGIT = POLICY[0]
-_EVERY = 5  # noise costs ten times as much as the mean: every fifth point, which is right within 3 %
+_EVERY = 5  # noise costs ten times as much as the mean: so it is tabulated at every fifth point
 
 
 @dataclass(frozen=True, eq=False)

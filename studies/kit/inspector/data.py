@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.records.rollouts import Rollouts
-from studies.kit.episodes import Episode, Turn, from_rollouts, workflow
+from studies.kit.episodes import Episode, Turn, workflow
 
-__all__ = ["Inspected", "Mark", "absent_from", "from_episodes", "from_record", "workflow_of"]
+__all__ = ["Inspected", "Mark", "absent_from", "from_episodes", "workflow_of"]
 
 
 @dataclass(frozen=True)
@@ -125,22 +124,6 @@ def from_episodes(
         absent={**absent_from(kept), **(absent or {})},
         notes=notes,
     )
-
-
-def from_record(
-    name: str,
-    batches: Iterable[tuple[int, Rollouts]],
-    actions: Sequence[str],
-    *,
-    contexts: Sequence[str] = (),
-    piece: Callable[[int], str] | None = None,
-    columns: Mapping[str, NDArray[np.float64]] | None = None,
-    marks: Sequence[Mark] = (),
-    notes: tuple[str, ...] = (),
-) -> Inspected:
-    """Return a run of our own rungs from the records of its steps; ``piece`` gives the text of a token's id."""
-    episodes = (e for step, rollouts in batches for e in from_rollouts(rollouts, step, actions, contexts, piece))
-    return from_episodes(name, episodes, actions, columns=columns, marks=marks, notes=notes)
 
 
 _OF_TURNS: Mapping[str, Callable[[Turn], bool]] = {

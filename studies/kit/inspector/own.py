@@ -4,7 +4,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.records.config import from_dict
 from sim.records.run import RunRecord
@@ -40,7 +39,7 @@ def stored(record: RunRecord) -> Inspected:
         rollouts=(config.prompts * config.group,) * len(steps),
         workflows=workflows,
         shares=shares,
-        columns={name: _numbers(record.steps[name]) for name in record.steps.names if name != "step"},
+        columns={name: record.steps[name].astype(float) for name in record.steps.names if name != "step"},
         episodes=episodes,
         absent={**absent_from(episodes), "workflows of other steps": f"the run kept the rollouts of step {kept} alone"},
         notes=(f"rung {record.manifest['rung']}, rollouts of step {kept}",),
@@ -53,7 +52,3 @@ def _world(config: Any) -> tuple[Any, Any]:
     if task is None:
         return config.world.graph(), None
     return task.world.graph(), lambda token: f" {task.vocabulary.word(token)}"
-
-
-def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
-    return values.astype(np.float64)

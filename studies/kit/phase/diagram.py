@@ -97,7 +97,6 @@ def title(swept: Swept, claim: str, foreseen: Theory | None) -> str:
     settled &= np.isfinite(values)
     side = np.array([each is not None and each.verdict == "supported" for each in found])
     agree = int((side == (values > 0))[settled].sum())
-    agree = max(agree, int(settled.sum()) - agree)
     return f"{agree} of {int(settled.sum())} settled points lie where theory's line puts them"
 
 
@@ -119,7 +118,7 @@ def diagram(swept: Swept, claim: str | None = None, foreseen: Theory | None = No
 
 def _caption(swept: Swept, claim: str) -> str:
     region = swept.target.claim(claim).region_at(swept.rung)
-    sides = " Each side has a colour scale of its own." if len(swept.axes) == 2 and len(region.boundaries) == 1 else ""
+    sides = "\nEach side has a colour scale of its own." if len(swept.axes) == 2 and len(region.boundaries) == 1 else ""
     return (
         f"{claim}, supported {region.words}. n={swept.seeds} seeds a point; settled where the 95 % interval lies on one "
         f"side.{sides}"

@@ -23,7 +23,7 @@ from studies.kit.guard import Failure
 from studies.kit.phase.axes import Point, plain
 from studies.kit.phase.points import Concluded
 
-__all__ = ["SCHEMA", "Entry", "Ledger", "LedgerError", "point_key"]
+__all__ = ["SCHEMA", "Entry", "Ledger", "LedgerError", "point_key", "put"]
 
 SCHEMA = 1
 """Version of the files' layout; one with a higher number was written by a newer program."""
@@ -131,9 +131,14 @@ class Ledger:
 
 
 def _write(path: Path, body: Mapping[str, Any]) -> None:
+    put(path, (json.dumps(body, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
     writing = path.with_name(f".writing-{path.name}-{uuid.uuid4().hex}")
     try:
-        writing.write_text(json.dumps(body, sort_keys=True, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        writing.write_bytes(content)
         writing.replace(path)
     finally:
         writing.unlink(missing_ok=True)

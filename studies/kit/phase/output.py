@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from studies.kit.phase.bisection import Boundaries
 from studies.kit.phase.diagram import diagram, theory
-from studies.kit.phase.ledger import Entry
+from studies.kit.phase.ledger import Entry, put
 from studies.kit.phase.sweeps import Swept
 from studies.kit.phase.words import shown
 
@@ -77,24 +77,14 @@ def _draw(made: "Figure", svg_path: Path, png_path: Path) -> None:
     made.set_dpi(150)
     with style():
         FigureCanvasAgg(made).print_png(out)
-    _put(svg_path, (text + "\n").encode())
-    _put(png_path, out.getvalue())
+    put(svg_path, (text + "\n").encode())
+    put(png_path, out.getvalue())
 
 
 def _csv(path: Path, lines: Iterator[tuple[Any, ...]]) -> None:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
-    _put(path, out.getvalue().encode())
-
-
-def _put(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    writing = path.with_name(f".writing-{path.name}")
-    try:
-        writing.write_bytes(content)
-        writing.replace(path)
-    finally:
-        writing.unlink(missing_ok=True)
+    put(path, out.getvalue().encode())
 
 
 def _plain(value: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from studies import FOLDER
 from studies.kit.claims import Claim
 from studies.kit.family import declared, file_fingerprint
+from studies.kit.library import claims_on
 from studies.kit.phase.places import GridError
 from studies.kit.words import near
 
@@ -32,7 +33,7 @@ class Target:
     fingerprint: str
     """Fingerprint of its file."""
     boundary: Callable[[Any], float | Mapping[str, float]] | None
-    """The module's ``boundary(config)``, whose zero is where theory sees the boundary; ``None`` where it has none."""
+    """The module's ``boundary(config)``, positive where theory has the claim supported; ``None`` where it has none."""
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ def find(study: str, rung: str, folder: Path = FOLDER) -> Target:
     found = {
         name: claims
         for name, value in vars(module).items()
-        if name.startswith("study_") and callable(value) and (claims := _claims(value))
+        if name.startswith("study_") and (claims := claims_on(value))
     }
     name = _function(study, wanted, path, found)
     function = getattr(module, name)
@@ -91,10 +92,12 @@ def _file(study: str, folder: Path) -> tuple[Path, str | None]:
     functions = {name: path for path in files.values() for name in _functions(path)}
     if name in functions:
         return functions[name], f"study_{name}"
-    for path in files.values():
-        if study in _claimed(path):
+    claims = declared(folder)
+    for path in files.values() if study in claims else ():
+        text = path.read_text(encoding="utf-8")
+        if f'"{study}"' in text or f"'{study}'" in text:
             return path, study
-    known = [*files, *functions, *declared(folder)]
+    known = [*files, *functions, *claims]
     raise GridError(f"no study and no claim {study!r} in {folder}; {near(study, known)}")
 
 
@@ -107,17 +110,6 @@ def _functions(path: Path) -> list[str]:
         return []
     names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     return [name.removeprefix("study_") for name in names if name.startswith("study_")]
-
-
-def _claimed(path: Path) -> set[str]:
-    """The ids of the claims in one file, read without running it."""
-    text = path.read_text(encoding="utf-8")
-    return {claim for claim in declared(path.parent) if f'"{claim}"' in text or f"'{claim}'" in text}
-
-
-def _claims(function: Any) -> tuple[Claim, ...]:
-    marks = reversed(getattr(function, "pytestmark", []))
-    return tuple(mark.args[0] for mark in marks if mark.args and isinstance(mark.args[0], Claim))
 
 
 def _function(study: str, wanted: str | None, path: Path, found: Mapping[str, tuple[Claim, ...]]) -> str:

@@ -184,9 +184,8 @@ def _alarms(
         if any(np.array_equal(every, each) for each in told):
             continue  # of two actions, one share says what the other says
         told.append(every)
-        drift = float(
-            np.median(every.std(-1))
-        )  # of all alike, so that the run is to the controls as they to each other
+        # of all alike, so that the run is to the controls as they to each other
+        drift = float(np.median(every.std(-1)))
         watched, quiet = every[:1], every[1:]
         monitor = calibrate(DETECTORS[detector](drift), quiet, rate)
         path = monitor.detector(watched)[0]

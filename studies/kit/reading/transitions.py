@@ -1,7 +1,7 @@
 """Where a run's behaviour shifted, looking back over the whole of it: change points, joined into transitions.
 
 Nothing here is calibrated. The penalty of a change is set from the series' own noise, as if it were an autoregression of
-the first order; of such series without any change, one in fourteen or fewer shows one up to an autocorrelation of .9. A
+the first order; of such series without any change few show one up to an autocorrelation of .9 (docs/reading.md). A
 share that moves by a quarter for ten steps is told however much it wanders, so one that wanders far and slowly (standard
 deviation .05, autocorrelation .9) shows changes in most runs of 100 steps in which there is none. How often the ordinary
 course of a run looks like a change, only other runs of its recipe can tell: see `alarms`.

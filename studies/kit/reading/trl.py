@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from studies.kit.episodes import NO_ACTION, Episode, Turn
 from studies.kit.reading import rewards
+from studies.kit.reading.lines import extras
 from studies.kit.reading.messages import content, message_turns
 from studies.kit.reading.steps import step_of
 from studies.kit.reading.tagged import CHAT_NOTE, Cutter
 from studies.kit.reading.trl_rewards import reward_columns
-from studies.kit.reading.verl import extras
 
 if TYPE_CHECKING:
     from studies.kit.reading.formats import Source

@@ -15,7 +15,6 @@ from studies.kit.episodes import (
     NO_ACTION,
     Episode,
     Turn,
-    action_names,
     from_rollouts,
     to_rollouts,
     workflow,
@@ -62,8 +61,7 @@ def test_an_episode_is_solved_by_its_last_answer_if_at_all():
 
 def test_codes_are_places_among_the_names_and_no_action_has_none():
     batch = [episode("verify", "answer"), episode("none", "search", task="r")]
-    names = action_names(batch)
-    assert names == ("search", "verify", "answer")
+    names = ("search", "verify", "answer")
     record = to_rollouts(batch, names)
     assert record.turns.action.tolist() == [1, 2, -1, 0]
     with pytest.raises(ValueError, match=r"action 'verify' is not among search, answer: give it a code"):

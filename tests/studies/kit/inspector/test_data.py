@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sim.records.tables import Outcome
-from studies.kit.episodes import Episode, Turn, to_rollouts
-from studies.kit.inspector.data import Inspected, from_episodes, from_record, workflow_of
+from studies.kit.episodes import Episode, Turn, from_rollouts, to_rollouts
+from studies.kit.inspector.data import Inspected, from_episodes, workflow_of
 
 
 def short(step, actions, reward=1.0):
@@ -46,7 +46,8 @@ def test_a_record_gives_the_run_it_was_made_from(sample):
     steps = {step: [each for each in sample.episodes if each.step == step] for step in sample.steps}
     batches = [(step, to_rollouts(episodes, sample.actions)) for step, episodes in steps.items()]
     text = {100: "look", 101: " up", 102: " it", 103: "!"}
-    run = from_record("again", batches, sample.actions, piece=text.__getitem__)
+    read = [e for step, kept in batches for e in from_rollouts(kept, step, sample.actions, piece=text.__getitem__)]
+    run = from_episodes("again", read, sample.actions)
     assert run.workflows == sample.workflows
     np.testing.assert_array_equal(run.shares, sample.shares)
     assert run.episodes[0].turns[0].pieces == ("look", " up", " it", "!")

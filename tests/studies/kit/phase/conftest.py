@@ -133,3 +133,29 @@ def ledgered():
         return {str(path.relative_to(folder)): path.read_text() for path in paths}
 
     return read
+
+
+@pytest.fixture
+def everywhere(tmp_path, contents, ledgered):
+    """``everywhere(study, grid)`` sweeps here, in processes and as local jobs, and returns a sweep and the runs stored.
+
+    Whoever makes them, runs, ledgers and entries must be the same. The store of the sweep here is ``inline/store``.
+    """
+    from studies.kit.executors import inline, processes
+    from studies.kit.slurm import slurm
+
+    def run(study, grid, jobs=1, **more):
+        found = {}
+        with processes(2) as both:
+            for name in ("inline", "processes", "local"):
+                places = {"store": tmp_path / name / "store", "ledgers": tmp_path / name / "sweeps"}
+                job = slurm(places["store"], tmp_path / name / "jobs", cluster="local", jobs=jobs)
+                executor = {"inline": inline, "processes": both, "local": job}[name]
+                swept = sweep_study(study, grid, seeds=8, executor=executor, **places, **more)
+                assert not swept.failed, name
+                found[name] = contents(places["store"]), ledgered(places["ledgers"]), swept.entries
+        assert found["processes"] == found["inline"]
+        assert found["local"] == found["inline"]
+        return swept, found["inline"][0]
+
+    return run

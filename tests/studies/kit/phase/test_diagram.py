@@ -27,6 +27,11 @@ def test_theory_lies_over_the_plane(sweep):
         == f"{len(settled)} of {len(settled)} settled points lie where theory's line puts them"
     )
     assert 3 < len(settled) < 18
+    wrong = replace(foreseen, here={name: -here for name, here in foreseen.here.items()})
+    aside = sum(entry.point["inner.level"] == 0 for entry in settled)  # on the line, theory has it refuted either way
+    refuted = sum(e.point["inner.level"] == 0 and e.of("is-up").verdict == "refuted" for e in settled)
+    assert aside < len(settled) / 2
+    assert title(swept, "is-up", wrong).startswith(f"{refuted} of {len(settled)} settled")  # a theory can be wrong
 
 
 def test_a_map_has_a_cell_a_point_and_hatches_what_is_not_settled(sweep):

@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
-from studies.kit.executors import processes
-from studies.kit.phase import sweep_study
 from studies.kit.phase.bisection import bisect_rows
 from studies.kit.phase.diagram import theory, title, zeros
-from studies.kit.slurm import slurm
 from studies.study_length_diagram import at, boundary, push
 
 CLAIM = "a-sequence-mean-teaches-guessing"
@@ -56,23 +53,9 @@ def test_the_boundary_of_the_sweep_is_theory_s(tmp_path):
 
 
 @pytest.mark.long
-def test_the_plane_by_every_executor(tmp_path, contents, ledgered):
-    found = {}
-    for name in ("inline", "processes", "local"):
-        places = {"store": tmp_path / name / "store", "ledgers": tmp_path / name / "sweeps"}
-        more = {}
-        if name == "processes":
-            more = {"executor": processes(2)}
-        elif name == "local":
-            more = {"executor": slurm(places["store"], tmp_path / name / "jobs", cluster="local", jobs=2)}
-        swept = sweep_study("length_diagram", GRID, seeds=8, **places, **more)
-        if name == "processes":
-            more["executor"].close()
-        assert not swept.failed, name
-        found[name] = contents(places["store"]), ledgered(places["ledgers"])
-    assert len(found["inline"][0]) == 104 * 8
-    assert found["processes"] == found["inline"]
-    assert found["local"] == found["inline"]
+def test_the_plane_by_every_executor(tmp_path, everywhere):
+    swept, stored = everywhere("length_diagram", GRID, jobs=2)
+    assert len(stored) == 104 * 8
 
     settled = [entry for entry in swept.entries if entry.of(CLAIM).verdict in ("supported", "refuted")]
     assert len(settled) > 90
