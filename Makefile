@@ -39,7 +39,7 @@ lint: .venv/dev  ## formatting, lint, types
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/core
-	$(PIP) --editable ".[cluster,dev,fast,minimodel,parquet,tensorboard,trl]"
+	$(PIP) --editable ".[anchors,cluster,dev,fast,full,gpu,minimodel,parquet,tensorboard,trl]"
 	touch $@
 
 clean:  ## remove the environment and what runs left

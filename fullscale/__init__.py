@@ -1,1 +1,1 @@
-"""The third rung: the same agent on a Hugging Face model and GPUs. Not built yet."""
+"""The third rung: the same agent on a Hugging Face model and GPUs. Its head's kernels are here; the agent is being built."""

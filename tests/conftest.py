@@ -13,6 +13,9 @@ from sim.mdp.graph import Action, Outcome, State, Terminal, ToolGraph
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Triton decides when it is first imported whether its kernels run in its interpreter, which is how they run without a GPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 pytest_plugins = ["pytester"]  # pytest takes this from a top-level conftest only; the study kit's tests use it
 
 # `ci` draws the same examples every time, so that a red test is red for everyone; `search` looks for new ones. How long

@@ -1,0 +1,1 @@
+"""Engines: what writes the agent's tokens. One in this process, others behind one protocol."""
