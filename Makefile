@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PROCESSES ?= 2
 
-.PHONY: studies all-studies test test-long bench lint clean
+.PHONY: studies all-studies test test-long bench gate lint clean
 
 # The first rung runs studies side by side; above it a study is long and its sweeps spread over the processes instead.
 studies: .venv/core  ## run the studies of both rungs, print the findings, write runs/report/index.html and minimodel.html
@@ -24,6 +24,9 @@ test-long: .venv/dev  ## the tests with those that take minutes
 bench: .venv/dev  ## the benchmarks; writes benchmarks/latest.json
 	$(BIN)/python -m pytest tests -q -o python_files="bench_*.py" --benchmark-enable --benchmark-only --benchmark-json=benchmarks/latest.json
 	$(BIN)/python benchmarks/summary.py
+
+gate: .venv/dev  ## compile the fused kernels ahead of time for Hopper and read their machine code; no GPU needed
+	$(BIN)/python -m fullscale.kernels.fused.compiling
 
 lint: .venv/dev  ## formatting, lint, types
 	$(BIN)/ruff check .

@@ -1,8 +1,9 @@
 """The in-process engine: whole episodes of several turns, decoded in one batch with a cache of keys and values.
 
 A step takes one token of every live row through the model and samples the next of every row. What a row has to read besides
-(its prompt, an observation) is read before, in chunks, by the rows concerned alone. A prompt is read once for all rows that
-share it; a row that ends makes room at once, for a waiting one or for none.
+(its prompt, an observation) is read before, in chunks, by the rows concerned alone: fed one token a step while others
+sample, observations took 1.8 to 2.0 times the CPU time (32 episodes at the width of SmolLM2). A prompt is read once for all
+rows that share it; a row that ends makes room at once, for a waiting one or for none.
 
 When weights are published in the middle of an episode, what has been read is read again with the new ones, so that every
 log-prob is that of one version given the tokens before it; the tokens that follow carry the new version.

@@ -77,9 +77,9 @@ def stop_reached(decode: Decode, ids: Sequence[int], stops: Sequence[str]) -> st
         return ""
     last = len(decode(ids[-1:]))
     span = max(map(len, stops)) + last + 3  # 3: a character cut at the front may read as three of no meaning
-    size = max(len(stop.encode()) for stop in stops) + 2
+    size = span
     text = decode(ids[-size:])
-    while len(text) < span and size < len(ids):  # tokens without a text of their own
+    while len(text) < span and size < len(ids):  # characters of several tokens, and tokens without a text
         size *= 2
         text = decode(ids[-size:])
     found = [(text.find(stop), stop) for stop in stops if stop in text]

@@ -99,7 +99,8 @@ class Slots(Cache):
     def copy(self, source: int, targets: Sequence[int], tokens: int) -> None:
         """Give the first `tokens` tokens of one row to others as well."""
         for whole in (*self.keys, *self.values):
-            whole[list(targets), :, :tokens] = whole[source, :, :tokens]
+            for target in targets:  # one by one: torch refuses an indexed write from the tensor's own memory
+                whole[target, :, :tokens] = whole[source, :, :tokens]
         for target in targets:
             self.lengths[target] = tokens
 

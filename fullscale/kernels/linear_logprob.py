@@ -230,11 +230,12 @@ class _LinearLogprob(torch.autograd.Function):
         ctx.call = call
         ctx.set_materialize_grads(False)
         # copies: what the backward needs of a scalar is not the caller's to change
-        logp, entropy, kl = (None if x is None else x.clone() for x in (found.logp, found.entropy, found.kl))
+        scalars = (found.logp, found.entropy, found.reference_logp, found.kl)
+        logp, entropy, reference_logp, kl = (None if x is None else x.clone() for x in scalars)
         lse = found.lse
-        fixed = [lse, found.reference_logp, None if call.entropy_grad else entropy]
+        fixed = [lse, reference_logp, None if call.entropy_grad else entropy]
         ctx.mark_non_differentiable(*[x for x in fixed if x is not None])
-        return logp, entropy, lse, found.reference_logp, kl
+        return logp, entropy, lse, reference_logp, kl
 
     @staticmethod
     def backward(

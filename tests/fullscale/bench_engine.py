@@ -1,8 +1,8 @@
 """The in-process engine against transformers' generate, the very same episodes, step by step in one process.
 
 Alike in both: a Llama as wide as SmolLM2-135M with its vocabulary and its attention, random weights, a fifth of its layers
-(so that a benchmark is minutes; reading is then a smaller share, which favours generate), float32, one thread; 32 episodes of
-uneven length in 4 groups of 8, prompts of 90 to 140 tokens, a chance of 1 in 25 that a turn ends at any token, 80 at most;
+(so that a benchmark is minutes; reading is then a smaller share, which favours generate), float32, one thread; 32 episodes
+of uneven length in 4 groups of 8, prompts of 90 to 140 tokens, a turn of 25 tokens on average and 80 at most;
 observations of 60 to 150 tokens between turns.
 
 What differs: generate is called for a turn of all episodes that are still under way, on all that was said so far padded on

@@ -33,9 +33,9 @@ class Tiles:
 
     bfloat16 operands: 2^(t - k), at most 1, rounded to bfloat16, with k the largest t so far, for each row and part of a
     tile. What is read back has a relative error of 2^-9, so ln p one of 0.002 nats at most, as much as a derivative in
-    bfloat16 has. The likeliest token is kept exactly, as 2^0, so that 1 - p has its digits where the policy is sure; so
-    would it not be with k a whole number. The target's logit is known besides. Columns of less than 2^-126 of the
-    probability of the likeliest so far are kept as 0. float32 operands: t itself.
+    bfloat16 has. The likeliest token is kept exactly, as 2^0, so that 1 - p has its digits where the policy is sure, and
+    the target's logit is known besides. Columns of less than 2^-126 of the probability of the likeliest so far are kept
+    as 0. float32 operands: t itself.
     """
 
     values: Tensor

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +86,17 @@ def test_room_grows_by_half_and_not_beyond_what_a_row_may_hold() -> None:
         sizes.add(slots.keys[0].shape[2])
     assert sorted(sizes) == [64, 128, 192, 256]  # in 64s: 65, 129 and 193 places were wanted
     assert slots.nbytes == 2 * LAYERS * 2 * HEADS * 256 * D * 4
+
+
+@pytest.mark.parametrize("tokens", [63, 64, 128])
+def test_rows_that_fill_their_slots_are_moved_and_copied_as_others_are(tokens: int) -> None:
+    slots = Slots(3, 200)
+    feed(slots, [2], [tokens], 1.0)
+    slots.copy(2, (0, 1), tokens)
+    slots.move(2, 1)
+    assert slots.lengths == [tokens, tokens, 0]
+    assert slots.take(0, tokens)[1][1][1, :, 0].tolist() == slots.take(1, tokens)[1][1][1, :, 0].tolist()
+    assert slots.take(0, tokens)[0][0][0, :, 0].tolist() == list(range(1, tokens + 1))
 
 
 def test_new_places_are_zeros_for_what_is_masked_is_multiplied_by_nothing() -> None:

@@ -204,6 +204,15 @@ def test_the_weights_gradient_is_added_where_it_is_told(dtype):
     assert leaves["hidden"].grad is not None
 
 
+@pytest.mark.parametrize("idle", ["no rows", "no coefficients"])
+def test_what_is_there_stays_where_nothing_is_added(idle):
+    case = small(101) if idle == "no coefficients" else replace(small(101), rows=torch.zeros(0, dtype=torch.int64))
+    there, leaves = torch.full((101, 32), 3.0), leaves_of(case)
+    (0 * call(case, leaves, dw_out=there).logp).sum().backward()
+    assert (there == 3).all()
+    assert not leaves["hidden"].grad.any()
+
+
 @pytest.mark.parametrize("dtype", [BF16, F16])
 def test_autocast_outside_changes_no_bit(dtype):
     case = small(1003)

@@ -21,6 +21,7 @@ import pytest
 from torch.nn import functional
 
 from fullscale.kernels.contract import STRIP, strips
+from fullscale.kernels.head_loss import CHUNK_ROWS
 from fullscale.kernels.row_blocks import BLOCK
 from tests.fullscale.kernels.peak import Shape, fresh_peaks
 
@@ -88,9 +89,9 @@ def test_ours_copies_the_hidden_states_that_count_and_no_others(workspace):
     assert extra < 3 * gathered + NOISE  # of the forward, of the backward, and their gradient before it is spread
 
 
-def test_three_products_keep_the_logits_of_a_block_of_rows(workspace):
+def test_three_products_keep_the_logits_of_a_chunk_of_rows(workspace):
     for shape in VOCABULARIES[:2]:
-        beside = workspace["in_three_products", shape] - 4 * BLOCK * shape.vocabulary
+        beside = workspace["in_three_products", shape] - 4 * CHUNK_ROWS["cpu"] * shape.vocabulary
         assert LOGITS_BLOCK < beside < 3 * LOGITS_BLOCK + NOISE
     assert abs(workspace["in_three_products", ROWS[1]] - workspace["in_three_products", ROWS[0]]) < NOISE
 

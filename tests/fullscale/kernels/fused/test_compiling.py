@@ -43,7 +43,6 @@ def test_the_variants_are_what_a_problem_can_ask_for():
 def test_what_is_wrong_is_named():
     assert faults(GOOD, tensor_cores=True) == []
     changed = {
-        "registers": GOOD,
         "spills: 16": _with(stack_bytes=16),
         "3 STL": _with(counts=GOOD.counts + Counter(STL=3)),
         "of 232448": _with(shared_bytes=SHARED_BYTES + 1),
@@ -52,7 +51,6 @@ def test_what_is_wrong_is_named():
         "2 HMMA": _with(counts=GOOD.counts + Counter(HMMA=2)),
         "64 FFMA": _with(loop_arithmetic=64),
     }
-    del changed["registers"]
     for said, bad in changed.items():
         (found,) = faults(bad, tensor_cores=True)
         assert said in found
