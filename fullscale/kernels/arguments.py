@@ -1,6 +1,7 @@
 """The border: what a caller passes is checked here, by name and bound, and becomes a problem of the rows that count."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -131,11 +132,12 @@ def _bias(name: str, bias: Tensor, like: Tensor) -> None:
 
 def _number(name: str, x: Any, way: str) -> float:
     """Return a positive number that float32 can hold."""
-    if isinstance(x, bool) or not isinstance(x, (int, float)):
+    if isinstance(x, bool) or not isinstance(x, Real):
         raise TypeError(f"{name} is a {type(x).__name__}; it must be a number")
-    if not SMALLEST <= x <= LARGEST:
+    number = float(x)
+    if not SMALLEST <= number <= LARGEST:
         raise ValueError(f"{name} = {x} must be positive, {SMALLEST:.2g} to {LARGEST:.2g}; {way}")
-    return float(x)
+    return number
 
 
 def _vocabulary(V: int, rank: int, ranks: int, given: Arguments) -> int:

@@ -150,6 +150,8 @@ def _pieces(n: int, size: int, units: Sequence[int] | None, weight: Tensor) -> I
         yield from (slice(start, min(start + size, n)) for start in range(0, n, size))
         return
     lengths = [int(length) for length in units]
+    if lengths != list(units):
+        raise ValueError("units must be whole numbers of rows")
     if min(lengths, default=0) < 0 or sum(lengths) != n:
         raise ValueError(f"units must be lengths that sum to the {n} rows that count; they sum to {sum(lengths)}")
     if max(lengths, default=0) > size:

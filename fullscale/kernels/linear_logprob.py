@@ -142,6 +142,8 @@ def linear_logprob(
             shape("dw_out", dw_out, ("V", "H"), tuple(weight.shape))
             if dw_out.dtype != torch.float32 or dw_out.device != weight.device or not dw_out.is_contiguous():
                 raise ValueError("dw_out must be float32, contiguous and on the weight's device")
+            if torch.is_grad_enabled() and not weight.requires_grad:
+                raise ValueError("dw_out would stay as it is: the weight requires no gradient")
         call = _Call(
             group=group,
             vocabulary=vocabulary,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fullscale.kernels.arguments import Arguments, problem_of
 from fullscale.kernels.chunked import Chunked
-from fullscale.kernels.head_loss import head_loss
+from fullscale.kernels.head_loss import HeadLoss, head_loss
 from fullscale.kernels.linear_logprob import LogprobOut, linear_logprob
 from fullscale.kernels.problem import Coefficients, Head, Problem
 
@@ -182,8 +182,7 @@ def total(out: Any, upstream: dict[str, Tensor]) -> Tensor:
 def ours(case: Small, upstream: dict[str, Tensor], **options: Any) -> dict[str, Tensor]:
     """The same from `linear_logprob`; strict wherever the machine can be."""
     leaves = leaves_of(case)
-    given = wanted(case, upstream) | case.options() | {"strict": case.strict()} | options
-    out = linear_logprob(leaves["hidden"], leaves["weight"], case.targets, bias=leaves["bias"], **given)
+    out = call(case, leaves, **wanted(case, upstream) | options)
     total(out, upstream).backward()
     return collected({name: getattr(out, name) for name in SCALARS}, leaves)
 
@@ -198,15 +197,44 @@ def call(case: Small, leaves: dict[str, Tensor | None] | None = None, **options:
 def in_one_go(case: Small, upstream: dict[str, Tensor], scale: float = 1.0, **options: Any) -> dict[str, Tensor]:
     """The same from `head_loss`, with its loss."""
     leaves = leaves_of(case)
-    given = wanted(case, upstream) | case.options() | {"strict": case.strict()} | options
 
     def coefficients(found: Any) -> Coefficients:
         return Coefficients(*(upstream[name][found.rows] if name in upstream else None for name in POLICY))
 
-    out = head_loss(leaves["hidden"], leaves["weight"], case.targets, coefficients, bias=leaves["bias"], **given)
+    out = loss_of(case, coefficients, leaves, **wanted(case, upstream) | options)
     (out.loss * scale).backward()
     values = {name: getattr(out.scalars, name) for name in SCALARS if name != "lse"}
     return collected(values | {"loss": out.loss}, leaves)
+
+
+def of_logp(found: Any) -> Coefficients:
+    """Coefficients of the sum of log-probs."""
+    return Coefficients(torch.ones_like(found.logp))
+
+
+def loss_of(case: Small, coefficients: Any, leaves: dict[str, Tensor | None] | None = None, **options: Any) -> HeadLoss:
+    """`head_loss`, with the graph."""
+    leaves = leaves or {name: getattr(case, name) for name in LEAVES}
+    given = case.options() | {"strict": case.strict()} | options
+    return head_loss(leaves["hidden"], leaves["weight"], case.targets, coefficients, bias=leaves["bias"], **given)
+
+
+@dataclass(frozen=True)
+class Counting(Chunked):
+    """A backend that remembers what it was asked for."""
+
+    gradients_of: list[list[int]] = field(default_factory=list)
+    """Targets of the rows of each call for gradients."""
+    kept: list[float] = field(default_factory=list)
+    """Share of the logits to keep, of each call for strips."""
+
+    def partials(self, problem: Problem, wanted: Any, *, strict: bool, keep: float = 0.0) -> Any:
+        self.kept.append(keep)
+        return super().partials(problem, wanted, strict=strict, keep=keep)
+
+    def gradients(self, problem: Problem, *args: Any, **options: Any) -> None:
+        self.gradients_of.append(problem.targets.tolist())
+        super().gradients(problem, *args, **options)
 
 
 @contextmanager

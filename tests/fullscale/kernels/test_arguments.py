@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -256,3 +257,18 @@ def test_a_take_of_a_problem_is_that_of_the_rows_alone():
     assert torch.equal(problem.reference.hidden, alone.reference.hidden)
     assert torch.equal(problem.targets, alone.targets)
     assert torch.equal(problem.temperature, alone.temperature)
+
+
+def test_a_number_of_numpys_is_a_number():
+    once = linear_logprob(X, W, T, temperature=np.float32(0.5)).logp
+    assert torch.equal(once, linear_logprob(X, W, T, temperature=0.5).logp)
+
+
+def test_a_gradient_that_would_go_nowhere_is_named():
+    with pytest.raises(ValueError, match="requires no gradient"):
+        linear_logprob(X.clone().requires_grad_(), W, T, dw_out=torch.zeros(V, H))
+
+
+def test_units_that_are_no_whole_numbers_are_named():
+    with pytest.raises(ValueError, match="whole numbers"):
+        head_loss(X, W, T, lambda s: Coefficients(torch.ones_like(s.logp)), units=[2.5, 3.5])
