@@ -1,1 +1,1 @@
-"""The third rung: the same agent on a Hugging Face model and GPUs. Its head's kernels are here; the agent is being built."""
+"""The third rung: the same agent on a Hugging Face model and GPUs. Kernels, world, engine and policy are here; what trains is not yet."""
