@@ -13,7 +13,16 @@ from torch import Tensor
 from fullscale.kernels.contract import Strip
 from fullscale.kernels.merging import merge
 from fullscale.kernels.problem import Coefficients, Gradients, Head, Kept, Partials, Problem, Statistics, Wanted
-from fullscale.kernels.row_blocks import BLOCK, aligned, full_precision, operand, padded_rows, product, strip_sums
+from fullscale.kernels.row_blocks import (
+    BLOCK,
+    add_product,
+    aligned,
+    full_precision,
+    operand,
+    padded_rows,
+    product,
+    strip_sums,
+)
 
 __all__ = ["Chunked", "Logits"]
 
@@ -78,9 +87,9 @@ class Chunked:
                 if whole is not None:
                     whole[rows] = z
                 found.target[rows, j] = mine.of_target(z, rows)
-                found.top[rows, j], found.mass[rows, j], moment = strip_sums(z, e)
+                found.top[rows, j], found.mass[rows, j] = strip_sums(z, e)
                 if found.moment is not None:
-                    found.moment[rows, j] = moment
+                    found.moment[rows, j] = torch.linalg.vecdot(e, z)
                 if theirs is not None:
                     _reduce_reference(found, theirs, rows, j, z, e)
             if whole is not None:
@@ -110,7 +119,7 @@ class Chunked:
                 z = mine.logits(rows) if kept is None else mine.copied(kept[rows])
                 dz = slopes.dlogits(z, mine, theirs, rows)
                 if into.hidden is not None:
-                    _add_product(into.hidden[rows], dz, mine.weight)
+                    add_product(into.hidden[rows], dz, mine.weight)
                 if sums is not None:
                     sums.add(dz, mine.hidden(rows))
                 if into.bias is not None:
@@ -142,7 +151,7 @@ def _reduce_reference(found: Partials, theirs: "_Strip", rows: slice, j: int, ce
     assert found.reference_target is not None
     r = theirs.logits(rows)
     found.reference_target[rows, j] = theirs.of_target(r, rows)
-    found.reference_top[rows, j], found.reference_mass[rows, j], _ = strip_sums(r, theirs.scratch(rows))
+    found.reference_top[rows, j], found.reference_mass[rows, j] = strip_sums(r, theirs.scratch(rows))
     if found.cross is not None:
         found.cross[rows, j] = torch.linalg.vecdot(e, centred.sub_(r))
 
@@ -276,7 +285,7 @@ class _WeightRows:
     def add(self, dz: Tensor, hidden: Tensor) -> None:
         """Add dz.T @ hidden, [C, H] of [b, C] and [b, H]."""
         if not self._fresh:
-            _add_product(self._sum, dz.T, hidden)
+            add_product(self._sum, dz.T, hidden)
         elif hidden.dtype == self._sum.dtype:
             torch.mm(dz.T, hidden, out=self._sum)
         else:
@@ -292,11 +301,3 @@ class _WeightRows:
                 self._target.add_(self._sum)
             else:
                 self._target.copy_(self._sum)
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a @ b to `total`, in its precision; a is narrowed where b is 16-bit."""
-    if a.dtype == b.dtype:
-        total.addmm_(a, b)
-    else:
-        total.add_(product(a.to(b.dtype), b))

@@ -151,7 +151,8 @@ def _pieces(n: int, size: int, units: Sequence[int] | None, weight: Tensor) -> I
         return
     lengths = [int(length) for length in units]
     if lengths != list(units):
-        raise ValueError("units must be whole numbers of rows")
+        odd = next(given for given, whole in zip(units, lengths, strict=True) if given != whole)
+        raise ValueError(f"units hold {odd}; each is the length of a run of rows, a whole number")
     if min(lengths, default=0) < 0 or sum(lengths) != n:
         raise ValueError(f"units must be lengths that sum to the {n} rows that count; they sum to {sum(lengths)}")
     if max(lengths, default=0) > size:

@@ -143,7 +143,9 @@ def linear_logprob(
             if dw_out.dtype != torch.float32 or dw_out.device != weight.device or not dw_out.is_contiguous():
                 raise ValueError("dw_out must be float32, contiguous and on the weight's device")
             if torch.is_grad_enabled() and not weight.requires_grad:
-                raise ValueError("dw_out would stay as it is: the weight requires no gradient")
+                raise ValueError(
+                    "dw_out would stay as it is: the weight requires no gradient; leave dw_out out, or make it require one"
+                )
         call = _Call(
             group=group,
             vocabulary=vocabulary,

@@ -11,7 +11,17 @@ import functools
 import torch
 from torch import Tensor
 
-__all__ = ["BLOCK", "aligned", "full_precision", "operand", "padded_rows", "product", "strip_sums", "working_dtype"]
+__all__ = [
+    "BLOCK",
+    "add_product",
+    "aligned",
+    "full_precision",
+    "operand",
+    "padded_rows",
+    "product",
+    "strip_sums",
+    "working_dtype",
+]
 
 BLOCK = 256
 """Rows of a full block."""
@@ -46,12 +56,21 @@ def product(x: Tensor, w: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.mm(x, w, out=out)
 
 
-def strip_sums(z: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return m, sum e^(z - m) and sum (z - m) e^(z - m) of rows z [n, C]; leaves z - m in z and e^(z - m) in scratch."""
+def add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a @ b to `out`, summed in working precision; a is narrowed where b is 16-bit."""
+    a = a.to(b.dtype)
+    if a.dtype == out.dtype == working_dtype(a.dtype):
+        out.addmm_(a, b)
+    else:
+        out += product(operand(a), operand(b))
+
+
+def strip_sums(z: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor]:
+    """Return m and sum e^(z - m) of rows z [n, C]; leaves z - m in z and e^(z - m) in scratch."""
     top = z.amax(1)
     z.sub_(top[:, None])
     torch.exp(z, out=scratch)
-    return top, scratch.sum(1), torch.linalg.vecdot(scratch, z)
+    return top, scratch.sum(1)
 
 
 def full_precision(x: Tensor) -> str | None:
@@ -106,5 +125,6 @@ def _padded_rows(
 def _sums(x: Tensor, w: Tensor) -> Tensor:
     """Return all that a strip comes to, side by side."""
     z = product(x.contiguous(), w.T)
-    raw = z.clone()
-    return torch.cat([raw, torch.stack(strip_sums(z, torch.empty_like(z)), 1)], 1)
+    raw, e = z.clone(), torch.empty_like(z)
+    top, mass = strip_sums(z, e)
+    return torch.cat([raw, torch.stack([top, mass, torch.linalg.vecdot(e, z)], 1)], 1)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fullscale.kernels import row_blocks
 from fullscale.kernels.row_blocks import operand, product
 
 __all__ = ["add_product", "put_product"]
@@ -13,7 +14,7 @@ def add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
     if a.is_cuda and a.dtype != out.dtype == torch.float32:
         torch.addmm(out, a, b, out_dtype=torch.float32, out=out)
     else:
-        out += product(operand(a), operand(b))
+        row_blocks.add_product(out, a, b)
 
 
 def put_product(out: Tensor, a: Tensor, b: Tensor) -> None:
