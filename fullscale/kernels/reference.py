@@ -46,7 +46,7 @@ def scalars(problem: Problem, wanted: Wanted) -> tuple[Tensor, Tensor | None, Te
 
 @dataclass(frozen=True)
 class Reference:
-    """Logits in memory, autograd for the gradient. Its matrix products may depend on the number of rows: not strict."""
+    """Logits in memory, the gradient by its formula. Its matrix products may depend on the number of rows: not strict."""
 
     name: str = "reference"
     """How it is asked for."""
@@ -62,7 +62,9 @@ class Reference:
         return False
 
     def partials(self, problem: Problem, wanted: Wanted, *, strict: bool, keep: float = 0.0) -> tuple[Partials, None]:
-        """Reduce the strips of the logits; it keeps nothing."""
+        """Reduce the strips of the logits; ValueError for `keep` above 0, as it keeps nothing."""
+        if keep:
+            raise ValueError(f"keep = {keep}: the reference backend keeps nothing; take keep = 0")
         first = problem.first
         here = [slice(s.start - first, s.stop - first) for s in problem.strips]
         at = problem.targets - first

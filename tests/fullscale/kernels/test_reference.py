@@ -150,3 +150,9 @@ def test_strict_is_refused_with_the_way_out():
     assert "strict=False" in reason
     assert "chunked" in reason
     assert Reference().refusal(small(50).problem(), strict=False) is None
+
+
+def test_it_keeps_nothing_and_says_so():
+    case = small(101, 5)
+    with pytest.raises(ValueError, match=r"keep = 0\.5: the reference backend keeps nothing"):
+        Reference().partials(case.problem(), Wanted(), strict=False, keep=0.5)
