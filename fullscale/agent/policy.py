@@ -62,6 +62,8 @@ class LanguagePolicy:
     ) -> Mapping[ScalarKey, Tensor]:
         """Return "logp", "entropy" and the exact ("kl", "ref") as wanted, [B, T] each; 0 where not in `where`.
 
+        They are on the device of `ids`.
+
         Parameters
         ----------
         where
@@ -80,15 +82,17 @@ class LanguagePolicy:
         if where is None:
             where = torch.ones_like(ids, dtype=torch.bool)
             where[:, 0] = False
+        here, device = ids.device, next(self.scoring.parameters()).device
+        ids, where = ids.to(device), where.to(device)
         other = None
         if KL in wanted and reference is not None:
             with torch.no_grad(), reference.as_reference():
-                other = (reference.scoring.hidden(ids), *reference.scoring.head())
+                other = reference.scoring.states(ids)
         asked = Asked(entropy="entropy" in wanted, kl=KL in wanted)
         with self.as_reference():
             found = self.scoring(ids, where, self.temperature, asked, other)
         names: dict[ScalarKey, str] = {"logp": "logp", "entropy": "entropy", KL: "kl"}
-        return {key: found[name] for key, name in names.items() if key in wanted}
+        return {key: found[name].to(here) for key, name in names.items() if key in wanted}
 
 
 class AdapterOff(LanguagePolicy):

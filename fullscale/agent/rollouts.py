@@ -1,28 +1,41 @@
 """Playing a batch: questions through an engine and an environment, and what came out as arrays, [Q, G, ...].
 
 Ids are carried as they were sampled, so what the learner scores is what the engine wrote. The luck of every token is
-named by (seed, stream, step, episode, place), whatever order episodes end in.
+named by (seed, stream, step, episode, place), whatever order episodes end in. Where a schedule says which version writes
+which turn, the engine is asked for the turns of one version at a time, and each such leg begins with all that was written
+before: what an engine does anyway when weights change under an episode.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fullscale.agent.compaction import Compaction
+from fullscale.agent.story import Story
 from fullscale.dialogue.prompt import Dialogue
-from fullscale.engine.protocol import Between, Engine, Reply, Settings, Spoken, Turn
+from fullscale.dialogue.tags import opening
+from fullscale.engine.local import decoder
+from fullscale.engine.protocol import Between, Engine, Reply, Settings, Turn
 from fullscale.environment import Environment, Episode, Step
 from fullscale.world.questions import Question
 from minimodel.agent.collect import Draws
 from sim.records.tables import Outcome
 
-__all__ = ["Played", "play"]
+__all__ = ["Played", "joined", "play"]
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+
+_PADDING: dict[str, Any] = {
+    "ids": 0, "sampled": False, "logp": 0.0, "entropy": 0.0, "version": -1, "turn": 0, "segment": 0, "decision": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +58,10 @@ class Played:
     """Version that wrote each token, [Q, G, T]; -1 elsewhere."""
     turn: I64
     """Turn of each token, [Q, G, T]."""
+    segment: I64
+    """Segment of each token, [Q, G, T]: it was sampled given the tokens before it in its segment alone."""
+    decision: Flags
+    """Whether a token is of the opening tag that decided its turn's action, [Q, G, T]."""
     taken: I64
     """Turns taken, [Q, G]."""
     action: I64
@@ -67,6 +84,8 @@ class Played:
     """Whether an answer was given before any search, [Q, G]."""
     why: NDArray[np.str_]
     """Why each turn stopped, [Q, G, K]: stop, eos, length, context; empty where there was none."""
+    reason: NDArray[np.str_]
+    """Why the infrastructure failed, [Q, G]; empty where it did not."""
 
     @property
     def running(self) -> Flags:
@@ -89,7 +108,11 @@ def play(
     draws: Draws,
     step: int,
     *,
+    first: int = 0,
     greedy: bool = False,
+    versions: I64 | None = None,
+    publish: Callable[[int], None] | None = None,
+    compaction: Compaction | None = None,
     between: Between | None = None,
 ) -> Played:
     """Play `group` episodes of each question and return them.
@@ -98,40 +121,110 @@ def play(
     ----------
     draws, step
         Which random numbers.
+    first
+        Place of the first of these questions in the batch they are of: it is part of their luck's name.
     greedy
         Take the likeliest token everywhere instead.
+    versions
+        Version that writes each turn, [Q, G, K]; rollouts that agree in all turns are served together. None for what the
+        engine has.
+    publish
+        Called with a version before it is needed: it publishes those weights to the engine.
+    compaction
+        When a context is replaced by a shorter one; None for never.
     between
         Called before every step of the engine; it may publish other weights.
     """
     rows = [q for q in questions for _ in range(group)]
-    turns = environment.task.world.turns
-    checks = draws.block("verify", step, len(rows), turns) if environment.task.world.verify else [()] * len(rows)
+    K = environment.task.world.turns
+    skipped, verifies = first * group, environment.task.world.verify is not None
+    checks = draws.block("verify", step, skipped + len(rows), K)[skipped:] if verifies else [()] * len(rows)
     episodes = [environment.begin(question, luck) for question, luck in zip(rows, checks, strict=True)]
-    desk = _Desk(environment, dialogue, episodes, settings)
-    luck = draws.block("token", step, len(rows), turns * settings.turn_tokens)
     prompts = {q.id: dialogue.prompt(q) for q in questions}
-    spoken = engine.play(
-        [prompts[q.id] for q in rows],
-        desk.reply,
-        settings,
-        None if greedy else lambda row, place: float(luck[row, place]),
-        between,
+    stories = [Story(row, prompts[q.id]) for row, q in enumerate(rows)]
+    desk = _Desk(environment, dialogue, episodes, stories, settings, compaction)
+    places = K * settings.turn_tokens
+    luck = None if greedy else draws.block("token", step, skipped + len(rows), places)[skipped:]
+    paths = np.zeros((len(rows), K), np.int64) if versions is None else versions.reshape(len(rows), K)
+    for served, begins, last in _legs(paths):
+        alive = [row for row in served if not stories[row].ended]
+        if not alive:
+            continue
+        if publish is not None:
+            publish(int(paths[alive[0], begins]))
+        _leg(engine, desk, alive, begins, None if last == K else last, settings, luck, between)
+    for episode, story in zip(episodes, stories, strict=True):
+        _close(episode, story)
+    return _arrays(
+        tuple(questions), group, K, episodes, desk.steps, stories, decoder(dialogue.tokenizer), environment.actions
     )
-    for episode, said in zip(episodes, spoken, strict=True):
-        if not episode.done:
-            if said.ended != "context":
-                raise RuntimeError(f"the engine let episode {episode.question.id!r} go before it was over")
-            episode.stop(Outcome.TRUNCATED, 0.0)
-    return _arrays(tuple(questions), group, turns, episodes, desk.steps, spoken)
+
+
+def _legs(paths: I64) -> Iterator[tuple[list[int], int, int]]:
+    """Yield (rows, first turn, turn after the last) of turns that one version writes, in the order of turns."""
+    different, which = np.unique(paths, axis=0, return_inverse=True)
+    for i, path in enumerate(different):
+        edges = [0, *(np.flatnonzero(np.diff(path)) + 1).tolist(), len(path)]
+        for first, last in pairwise(edges):
+            yield np.flatnonzero(which == i).tolist(), first, last
+
+
+def _leg(
+    engine: Engine,
+    desk: "_Desk",
+    rows: list[int],
+    first: int,
+    last: int | None,
+    settings: Settings,
+    luck: F32 | None,
+    between: Between | None,
+) -> None:
+    """Let the engine go on with these rows from turn `first` on, until they are over or turn `last` is to begin."""
+    pending: dict[int, Reply] = {}
+
+    def reply(places: Sequence[int], turns: Sequence[Turn]) -> list[Reply]:
+        said = desk.reply([rows[i] for i in places], turns)
+        for i, each in zip(places, said, strict=True):
+            if last is not None and each.ids is not None and len(desk.steps[rows[i]]) == last:
+                pending[rows[i]] = each
+        return [Reply(None) if rows[i] in pending else each for i, each in zip(places, said, strict=True)]
+
+    def uniform(i: int, place: int) -> float:
+        assert luck is not None
+        return float(luck[rows[i], first * settings.turn_tokens + place])
+
+    stories = [desk.stories[row] for row in rows]
+    spoken = engine.play([s.context for s in stories], reply, settings, None if luck is None else uniform, between)
+    for story, said in zip(stories, spoken, strict=True):
+        story.add(said, pending.get(story.row), settings.context_tokens)
+
+
+def _close(episode: Episode, story: Story) -> None:
+    """Give an episode that the engine ended its outcome."""
+    if story.ended == "failed":
+        episode.stop(Outcome.INFRASTRUCTURE_FAILURE, math.nan)
+    elif not episode.done:
+        if story.ended != "context":
+            raise RuntimeError(f"the engine let episode {episode.question.id!r} go before it was over")
+        episode.stop(Outcome.TRUNCATED, 0.0)
 
 
 class _Desk:
     """Answers the engine's turns: the environment plays them, the dialogue encodes what comes back."""
 
     def __init__(
-        self, environment: Environment, dialogue: Dialogue, episodes: Sequence[Episode], settings: Settings
+        self,
+        environment: Environment,
+        dialogue: Dialogue,
+        episodes: Sequence[Episode],
+        stories: Sequence[Story],
+        settings: Settings,
+        compaction: Compaction | None,
     ) -> None:
-        self.environment, self.dialogue, self.episodes, self.settings = environment, dialogue, episodes, settings
+        self.environment, self.dialogue, self.episodes = environment, dialogue, episodes
+        self.stories, self.settings, self.compaction = stories, settings, compaction
+        self.held = [len(story.context) for story in stories]
+        """Tokens of each row's context."""
         self.steps: list[list[Step]] = [[] for _ in episodes]
 
     def reply(self, rows: Sequence[int], turns: Sequence[Turn]) -> list[Reply]:
@@ -139,13 +232,19 @@ class _Desk:
         found = self.environment.act([self.episodes[r] for r in rows], [t.text for t in turns])
         for r, played in zip(rows, found, strict=True):
             self.steps[r].append(played)
-        return [self._encoded(turn, played) for turn, played in zip(turns, found, strict=True)]
+        return [self._encoded(*each) for each in zip(rows, turns, found, strict=True)]
 
-    def _encoded(self, turn: Turn, played: Step) -> Reply:
+    def _encoded(self, row: int, turn: Turn, played: Step) -> Reply:
         if played.done:
             return Reply(None)
+        self.held[row] += len(turn.ids)
         ended = turn.ids[-1] if turn.why == "eos" else None
-        return Reply(tuple(self.dialogue.observation(played.observation, ended)))
+        ids, compacts = self.dialogue.observation(played.observation, ended), False
+        if self.compaction is not None and self.held[row] + len(ids) > self.compaction.at_tokens:
+            ids = self.compaction.prompt(self.dialogue, self.episodes[row].question, self.steps[row])
+            compacts, self.held[row] = True, 0
+        self.held[row] += len(ids)
+        return Reply(tuple(ids), compacts)
 
 
 def _arrays(
@@ -154,14 +253,17 @@ def _arrays(
     turns: int,
     episodes: Sequence[Episode],
     steps: Sequence[Sequence[Step]],
-    spoken: Sequence[Spoken],
+    stories: Sequence[Story],
+    decode: Callable[[Sequence[int]], str],
+    actions: Sequence[str],
 ) -> Played:
-    B, T = len(spoken), max(len(s.ids) for s in spoken)
-    tokens = {"ids": 0, "sampled": False, "logp": 0.0, "entropy": 0.0, "version": -1, "turn": 0}
+    B, T = len(stories), max(len(s.ids) for s in stories)
     flat = {
-        name: np.stack([np.pad(getattr(s, name), (0, T - len(s.ids)), constant_values=fill) for s in spoken])
-        for name, fill in tokens.items()
+        name: np.stack([np.pad(getattr(s, name), (0, T - len(s.ids)), constant_values=fill) for s in stories])
+        for name, fill in _PADDING.items()
+        if name != "decision"
     }
+    flat["decision"] = np.zeros((B, T), np.bool_)
     K = turns
     per_turn = {
         "action": np.full((B, K), -1),
@@ -171,22 +273,48 @@ def _arrays(
         "latency_s": np.zeros((B, K)),
     }
     tool_tokens, why = np.zeros((B, K), np.int64), np.full((B, K), "", dtype="<U8")
-    for b, (played, said) in enumerate(zip(steps, spoken, strict=True)):
+    for b, (played, said) in enumerate(zip(steps, stories, strict=True)):
         for k, step in enumerate(played):
             for name, x in per_turn.items():
                 x[b, k] = getattr(step, name)
-            read = ~said.sampled & (said.turn == k)
-            # the prompt belongs to the first turn and is not read after it
-            tool_tokens[b, k] = int(read.sum()) - (int(np.argmax(said.sampled)) if k == 0 else 0)
+            wrote = np.flatnonzero(said.sampled & (said.turn == k))
+            read = np.flatnonzero(~said.sampled & (said.turn == k))
+            tool_tokens[b, k] = int((read > wrote[0]).sum())  # what stands before is a prompt
             why[b, k] = said.turns[k].why
+            if step.action >= 0:
+                flat["decision"][b, wrote[opening(decode, said.turns[k].ids, actions[step.action])]] = True
     whole = {
-        "length": np.array([len(s.ids) for s in spoken]),
+        "length": np.array([len(s.ids) for s in stories]),
         "taken": np.array([len(p) for p in steps]),
         "reward": np.array([e.reward for e in episodes]),
         "outcome": np.array([int(e.outcome) for e in episodes]),
         "guessed": np.array([e.guessed for e in episodes]),
         "tool_tokens": tool_tokens,
         "why": why,
+        "reason": np.array([s.reason or (p[-1].reason if p else "") for s, p in zip(stories, steps, strict=True)]),
     }
     shaped = {name: x.reshape(len(questions), group, *x.shape[1:]) for name, x in (flat | per_turn | whole).items()}
     return Played(questions=questions, **shaped)
+
+
+def joined(parts: Sequence[Played]) -> Played:
+    """Return batches of groups of one size as one batch, padded to the longest.
+
+    Raises
+    ------
+    ValueError
+        When there are none.
+    """
+    if not parts:
+        raise ValueError("no batches to join")
+    T = max(part.ids.shape[-1] for part in parts)
+    found: dict[str, Any] = {}
+    for name in (field.name for field in fields(Played)):
+        pieces = [getattr(part, name) for part in parts]
+        if name == "questions":
+            found[name] = tuple(q for piece in pieces for q in piece)
+            continue
+        if name in _PADDING:
+            pieces = [np.pad(x, ((0, 0), (0, 0), (0, T - x.shape[-1])), constant_values=_PADDING[name]) for x in pieces]
+        found[name] = np.concatenate(pieces)
+    return Played(**found)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fullscale.kernels import Head, linear_logprob
 from fullscale.kernels.problem import Backend
-from fullscale.model.halves import halves
+from fullscale.model.halves import Halves, halves
 
 __all__ = ["Asked", "ScoringModel"]
 
@@ -32,11 +33,25 @@ class ScoringModel(nn.Module):
         A Hugging Face causal LM. Under an adapter (peft) the adapted model.
     backend
         Of the head: as in `linear_logprob`.
+    keep
+        Share of the logits kept for the backward, as there.
+    autocast
+        Dtype of the body's matrix products where it is not that of the weights; None for that of the weights. The head is
+        never cast: its logits are sums in float32 of the operands as they are stored.
     """
 
-    def __init__(self, model: nn.Module, backend: str | Backend = "auto") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        backend: str | Backend = "auto",
+        *,
+        keep: float = 0.0,
+        autocast: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.backend = model, backend
+        self.model, self.backend, self.keep, self.autocast = model, backend, keep, autocast
+        self.spread = False
+        """Whether the weights are spread over several devices."""
         halves(model)  # refuses here what it cannot take apart
 
     def hidden(self, ids: Tensor) -> Tensor:
@@ -44,23 +59,26 @@ class ScoringModel(nn.Module):
 
         Rows are padded on the right, where a causal model cannot look from earlier tokens, so no mask is needed.
         """
-        found: Tensor = halves(self.model).body(input_ids=ids, use_cache=False).last_hidden_state
+        with torch.autocast(ids.device.type, self.autocast, enabled=self.autocast is not None):
+            found: Tensor = halves(self.model).body(input_ids=ids, use_cache=False).last_hidden_state
         return found
 
-    def head(self) -> tuple[Tensor, Tensor | None]:
-        """Return weight [V, H] and bias [V] of the head."""
-        whole = halves(self.model)
-        return whole.weight, whole.bias
+    def states(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return hidden states [B, T, H], and weight [V, H] and bias [V] of the head: what a reference is known by."""
+        found: tuple[Tensor, Tensor, Tensor | None] = self(ids)
+        return found
 
     def forward(
         self,
         ids: Tensor,
-        where: Tensor,
-        temperature: float,
-        asked: Asked,
+        where: Tensor | None = None,
+        temperature: float = 1.0,
+        asked: Asked | None = None,
         reference: tuple[Tensor, Tensor, Tensor | None] | None = None,
-    ) -> Mapping[str, Tensor]:
-        """Return "logp" and what else is asked for, [B, T] each, 0 where not in `where`.
+    ) -> Any:
+        """Return "logp" and what else is asked for, [B, T] each, 0 where not in `where`; without it, :meth:`states`.
+
+        Under sharding the parameters are whole inside a forward only, so all that reads them goes through here.
 
         Parameters
         ----------
@@ -71,11 +89,27 @@ class ScoringModel(nn.Module):
         reference
             (hidden states [B, T, H'], weight, bias) of the reference.
         """
+        whole = halves(self.model)
+        weight, bias = whole.weight, whole.bias
+        if where is None:
+            hidden = self.hidden(ids)
+            if not self.spread:
+                return hidden, weight, bias
+            return hidden, weight.clone(), None if bias is None else bias.clone()  # these are gone when this returns
+        return self._scalars(ids, where, temperature, Asked() if asked is None else asked, reference, whole)
+
+    def _scalars(
+        self,
+        ids: Tensor,
+        where: Tensor,
+        temperature: float,
+        asked: Asked,
+        reference: tuple[Tensor, Tensor, Tensor | None] | None,
+        whole: Halves,
+    ) -> Mapping[str, Tensor]:
         B, T = ids.shape
         if bool(where[:, 0].any()):
             raise ValueError("the first token of a row is asked for; nothing predicts it")
-        whole = halves(self.model)
-        weight, bias = whole.weight, whole.bias
         rows = where[:, 1:].reshape(-1).nonzero()[:, 0]  # of the B x (T - 1) predictions
         states = self.hidden(ids)[:, :-1].reshape(B * (T - 1), -1)
         other = None
@@ -83,16 +117,17 @@ class ScoringModel(nn.Module):
             there, their_weight, their_bias = reference
             other = Head(there[:, :-1].reshape(B * (T - 1), -1), their_weight, their_bias)
         out = linear_logprob(
-            states.to(weight.dtype),
-            weight,
+            states.to(whole.weight.dtype),
+            whole.weight,
             ids[:, 1:].reshape(-1),
             rows=rows,
             temperature=temperature * whole.divisor,
             softcap=whole.softcap,
-            bias=bias,
+            bias=whole.bias,
             need_entropy=asked.entropy,
             reference=other,
             need_kl=asked.kl,
+            keep=self.keep,
             backend=self.backend,
         )
         found = {"logp": out.logp, "entropy": out.entropy, "kl": out.kl, "reference_logp": out.reference_logp}
@@ -113,7 +148,7 @@ class ScoringModel(nn.Module):
         logits: Tensor = self.model(input_ids=ids, use_cache=False).logits.float()
         theirs = torch.log_softmax(logits[:, :-1], -1).gather(-1, ids[:, 1:, None])[..., 0]
         gap = float((mine - theirs).abs().max())
-        exact = next(self.parameters()).dtype == torch.float32
+        exact = next(self.parameters()).dtype == torch.float32 and self.autocast is None
         if not gap <= (1e-3 if exact else 0.25):  # their 16-bit logits are rounded, ours are not
             raise ValueError(
                 f"{type(self.model).__name__} does something to its logits that is not known here: log-probs differ by "

@@ -11,7 +11,7 @@ only what the agent wrote is ever parsed.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from fullscale.world.passages import Passage
@@ -24,6 +24,7 @@ __all__ = [
     "information",
     "invalid_text",
     "neutral",
+    "opening",
     "parse",
     "stops",
 ]
@@ -38,6 +39,7 @@ _FREE = frozenset({"think", INFORMATION})
 """Tags an agent may write without being asked what they mean."""
 
 _TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)>")
+_HALVES = re.compile("[\ud800-\udfff]")  # of characters, which JSON may hold and no tokenizer takes
 _MARKUP = re.compile(r"<(?=[/|!?｜A-Za-z])")
 
 
@@ -115,6 +117,21 @@ def _closed(
     return Written(None if reason else name, "" if reason else argument, reason, tag.end())
 
 
+def opening(decode: Callable[[Sequence[int]], str], ids: Sequence[int], name: str) -> slice:
+    """Return where in the tokens of a turn its deciding tag ``<name>`` stands: from the token of ``<`` to that of ``>``.
+
+    >>> opening(lambda ids: "".join(map(chr, ids)), [ord(c) for c in "So: <read></read>"], "read")
+    slice(4, 10, None)
+    """
+    tag = f"<{name}>"
+    ends = [len(decode(ids[: n + 1])) for n in range(len(ids))]  # characters up to and with each token
+    at = decode(ids).find(tag)
+    if at < 0:
+        raise ValueError(f"the turn does not hold {tag}")
+    first = next(n for n, end in enumerate(ends) if end > at)
+    return slice(first, next(n for n, end in enumerate(ends) if end >= at + len(tag)) + 1)
+
+
 def stops(actions: Iterable[str]) -> tuple[str, ...]:
     """Return the texts at which a turn is over: the closing tag of each action."""
     _check(actions := tuple(actions))
@@ -124,10 +141,12 @@ def stops(actions: Iterable[str]) -> tuple[str, ...]:
 def neutral(text: str) -> str:
     """Return `text` with every ``<`` that could begin a tag or a control token parted from what follows.
 
+    What is no character becomes U+FFFD.
+
     >>> neutral("a < b </information> <|im_end|>")
     'a < b < /information> < |im_end|>'
     """
-    return _MARKUP.sub("< ", text)
+    return _MARKUP.sub("< ", _HALVES.sub("\ufffd", text))
 
 
 def information(text: str) -> str:

@@ -35,7 +35,10 @@ class Episode:
                 f"the prompt of row {row} is empty; a first token needs one before it to be predicted from"
             )
         self.row, self.settings, self.vocabulary = row, settings, vocabulary
-        self.ids: list[int] = []
+        self.ids: list[int] = []  # of the segment that is being written
+        self.before: list[int] = []  # of segments that are closed
+        self.segments = 0  # that are closed
+        self.segment: list[int] = []
         self.logp: list[float] = []
         self.entropy: list[float] = []
         self.version: list[int] = []
@@ -43,6 +46,7 @@ class Episode:
         self.turns: list[Turn] = []
         self._read(prompt, turn=0)
         self.prompt_tokens = len(prompt)
+        """Tokens of the prompt of the segment that is being written."""
         self.ended: Literal["", "over", "context"] = "context" if len(prompt) >= settings.context_tokens else ""
 
     def uniform(self, uniforms: Uniforms) -> float:
@@ -73,10 +77,13 @@ class Episode:
 
     def answer(self, reply: Reply) -> None:
         """Read what follows a turn, or end."""
+        held = 0 if reply.compacts else len(self.ids)
         if reply.ids is None:
             self.ended = "over"
-        elif len(self.ids) + len(reply.ids) >= self.settings.context_tokens:
+        elif held + len(reply.ids) >= self.settings.context_tokens:
             self.ended = "context"
+        elif reply.compacts:
+            self._begin_segment(reply.ids)
         else:
             self._read(reply.ids, turn=len(self.turns) - 1)
 
@@ -85,15 +92,24 @@ class Episode:
         assert self.ended
         version = np.array(self.version, np.int64)
         return Spoken(
-            ids=np.array(self.ids, np.int64),
+            ids=np.array(self.before + self.ids, np.int64),
             sampled=version >= 0,
             logp=np.array(self.logp, np.float32),
             entropy=np.array(self.entropy, np.float32),
             version=version,
             turn=np.array(self.turn, np.int64),
+            segment=np.array(self.segment, np.int64),
             turns=tuple(self.turns),
             ended=self.ended,
         )
+
+    def _begin_segment(self, prompt: Sequence[int]) -> None:
+        if not len(prompt):
+            raise ValueError(f"the segment of row {self.row} that a compaction begins is empty; give it a prompt")
+        self.before += self.ids
+        self.ids, self.segments = [], self.segments + 1
+        self._read(prompt, turn=len(self.turns))
+        self.prompt_tokens = len(prompt)
 
     def _read(self, ids: Sequence[int], turn: int) -> None:
         strange = [i for i in ids if not 0 <= i < self.vocabulary]
@@ -107,6 +123,7 @@ class Episode:
 
     def _append(self, ids: Sequence[int], logp: float, entropy: float, version: int, turn: int) -> None:
         self.ids += map(int, ids)
+        self.segment += [self.segments] * len(ids)
         for column, value in ((self.logp, logp), (self.entropy, entropy)):
             column += [value] * len(ids)
         for numbers, number in ((self.version, version), (self.turn, turn)):

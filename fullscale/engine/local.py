@@ -252,6 +252,8 @@ class _Play:
             raise ValueError(f"{len(ended)} turns had {len(replies)} replies; give one to each, in their order")
         for (episode, _), said in zip(ended, replies, strict=True):
             episode.answer(said)
+            if said.compacts:
+                self.slots.lengths[self.live.index(episode)] = 0  # what it held is not seen any more
             if episode.ended:
                 slot, last = self.live.index(episode), len(self.live) - 1
                 self.slots.move(last, slot)

@@ -12,12 +12,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Answering", "Between", "Engine", "Reply", "Settings", "Spoken", "Turn", "Uniforms", "Why"]
+__all__ = ["Answering", "Between", "Ended", "Engine", "Reply", "Settings", "Spoken", "Turn", "Uniforms", "Why"]
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
+Ended = Literal["over", "context", "failed"]
 Why = Literal["stop", "eos", "length", "context"]
 """Why a turn stopped: a stop string, the model's end-of-turn token, the turn's most tokens, or the context's."""
 
@@ -56,7 +57,7 @@ class Turn:
     text: str
     """Their text, without the end-of-turn token; what stands after a stop string inside its last token is in it."""
     why: Why
-    """Why it stopped. After ``"context"`` nothing more can be written, whatever the reply."""
+    """Why it stopped. After ``"context"`` nothing more can be written in this segment."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,13 @@ class Reply:
 
     ids: tuple[int, ...] | None
     """Tokens to read before the next turn, maybe none; None when the episode is over."""
+    compacts: bool = False
+    """Whether a new segment begins: `ids` are then its whole prompt, and nothing before them is seen any more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Spoken:
-    """An episode of T tokens: prompt, then turns and what was read after each."""
+    """An episode of T tokens: prompt, then turns and what was read after each; segments one after the other."""
 
     ids: I64
     """Every token as it was read or sampled, [T]."""
@@ -83,10 +86,15 @@ class Spoken:
     """Version of the weights that sampled it, [T]; -1 elsewhere."""
     turn: I64
     """Turn each token belongs to, from 0, [T]: the prompt to the first, what was read to the turn before it."""
+    segment: I64
+    """Segment each token belongs to, from 0, [T]; a token was sampled given the tokens before it in its segment alone."""
     turns: tuple[Turn, ...]
     """The turns."""
-    ended: Literal["over", "context"]
-    """``"over"`` where a reply said so; ``"context"`` where what came next, and a token after it, had no room."""
+    ended: Ended
+    """``"over"`` where a reply said so; ``"context"`` where what came next, and a token after it, had no room; ``"failed"``
+    where the engine could not go on, which says nothing about the policy."""
+    reason: str = ""
+    """Why it failed."""
 
 
 Uniforms = Callable[[int, int], float]

@@ -11,7 +11,7 @@ step at the size of SmolLM2 was within 6 % of the estimate, with checkpointing a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fullscale.model.halves import halves
 from fullscale.model.live import LiveBytes
 
-__all__ = ["Estimate", "Sampling", "Training", "estimate", "from_config"]
+__all__ = ["Estimate", "Sampling", "Training", "estimate"]
 
 Parts = dict[str, int]
 
@@ -61,7 +61,11 @@ class Sampling:
     prefix_bytes: int = 2**28
     """Most bytes of prompts kept."""
     shared: bool = True
-    """Whether it samples with the learner's own weights; else it has a copy."""
+    """Whether it samples with the learner's own weights; else, and wherever those are spread, it has a copy."""
+    element_bytes: int | None = None
+    """Bytes of an element of that copy; None for as many as the learner's."""
+    copies: int = 1
+    """Copies there are, where it has one: a schedule may ask for older versions."""
 
 
 @dataclass(frozen=True)
@@ -91,65 +95,79 @@ class Estimate:
         return "\n".join(lines)
 
 
-def from_config(
-    config: Any, dtype: torch.dtype = torch.float32, *, checkpointing: bool = False
-) -> Callable[[], torch.nn.Module]:
-    """Return what builds a causal LM of random weights of this shape, as :func:`estimate` wants it.
-
-    Parameters
-    ----------
-    config
-        A Hugging Face config.
-    dtype
-        Of the weights.
-    checkpointing
-        Whether a layer keeps only its input and is run again in the backward.
-    """
-
-    def build() -> torch.nn.Module:
-        from transformers import AutoModelForCausalLM
-
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
-        if checkpointing:
-            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-            enable({"use_reentrant": False, "preserve_rng_state": False})
-        whole: torch.nn.Module = model.train()
-        return whole
-
-    return build
-
-
 def estimate(
-    build: Callable[[], torch.nn.Module], training: Training | None = None, sampling: Sampling | None = None
+    build: Callable[[], torch.nn.Module],
+    training: Training | None = None,
+    sampling: Sampling | None = None,
+    ranks: int = 1,
 ) -> Estimate:
-    """Return what a step of this model takes.
+    """Return what a step of this model takes on one device.
 
     Parameters
     ----------
     build
-        Makes the model as the learner has it, adapter and checkpointing included; called where tensors have no content.
+        Makes the model as the learner has it, adapter and checkpointing included; called on the meta device.
         Parameters that want no gradient are not trained.
     training, sampling
         What the step consists of; a part left out is not counted.
+    ranks
+        Devices over which the learner's weights, gradients and optimiser are spread, layer by layer. What one of them holds
+        of them at a time is then a share, and two layers, embedding and head whole.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with torch.device("meta"):
         model = build()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        _renewed(model)
         parameters = list(model.parameters())
         weights = sum(p.nbytes for p in parameters)
-        standing = {"weights": weights}
+        standing = {"weights": -(-weights // ranks)}
+        if ranks > 1:
+            standing["layers while they are whole"] = _gathered(model, weights)
         trained: Parts = {}
         sampled: Parts = {}
         if training is not None:
             count = sum(p.numel() for p in parameters if p.requires_grad)
-            standing["optimiser"] = count * training.optimiser_bytes
+            standing["optimiser"] = -(-count * training.optimiser_bytes // ranks)
             if training.reference:
-                standing["reference"] = weights
+                standing["reference"] = -(-weights // ranks)
+            gradients = sum(p.nbytes for p in parameters if p.requires_grad)
+            if ranks > 1 and training.autocast is not None:  # layers are gathered in that dtype, and not cast again
+                _renewed(halves(model).body, training.autocast)
+                training = replace(training, autocast=None)
             trained = _training(model, training)
+            trained["gradients"] = -(-gradients // ranks)
         if sampling is not None:
-            if not sampling.shared:
-                standing["the engine's weights"] = weights
+            if not sampling.shared or ranks > 1:
+                size = parameters[0].element_size()
+                one = weights // size * (sampling.element_bytes or size)
+                standing["the engine's weights"] = sampling.copies * one
             sampled = _sampling(model, sampling)
     return Estimate(standing, trained, sampled)
+
+
+def _renewed(whole: torch.nn.Module, dtype: torch.dtype | None = None) -> None:
+    """Give a module new parameters and buffers of the same shapes, on a CPU; fake tensors cannot be moved in place.
+
+    Parameters that were shared still are.
+    """
+    made: dict[Tensor, torch.nn.Parameter] = {}
+    for module in whole.modules():
+        for name, p in module._parameters.items():
+            if p is not None:
+                if p not in made:
+                    like = torch.empty(p.shape, dtype=dtype or p.dtype, device="cpu")
+                    made[p] = torch.nn.Parameter(like, requires_grad=p.requires_grad)
+                module._parameters[name] = made[p]
+        for name, b in module._buffers.items():
+            if b is not None:
+                module._buffers[name] = torch.empty(b.shape, dtype=b.dtype, device="cpu")
+
+
+def _gathered(model: Any, weights: int) -> int:
+    """Return the bytes of two layers and of all that is in none."""
+    layers = max((list(m) for m in model.modules() if isinstance(m, torch.nn.ModuleList)), key=len)
+    sizes = [sum(p.nbytes for p in layer.parameters()) for layer in layers]
+    return 2 * max(sizes) + weights - sum(sizes)
 
 
 def _training(model: Any, step: Training) -> Parts:
@@ -199,7 +217,7 @@ class _Head(torch.autograd.Function):
 def _sampling(model: Any, engine: Sampling) -> Parts:
     """Return what the engine adds: arithmetic, but for the forward of a chunk."""
     parts, config = halves(model), model.config.get_text_config(decoder=True)
-    size, V = parts.weight.element_size(), len(parts.weight)
+    size, V = engine.element_bytes or parts.weight.element_size(), len(parts.weight)
     heads = config.num_key_value_heads or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     token = 2 * heads * width * size  # keys and values of a layer

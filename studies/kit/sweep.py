@@ -17,7 +17,7 @@ __all__ = ["BLOCK", "blocks", "keys_of", "stranger", "sweep", "trainer"]
 BLOCK = {"sim": 32, "minimodel": 1, "fullscale": 1}
 """Seeds trained together. In the simulator one seed's bits do not depend on its company and a loop over many costs little
 more than over one; above it a run takes a minute or more and is stored as soon as it is done."""
-_TRAINERS = {"sim": "sim.learning.loop", "minimodel": "minimodel.agent.train"}
+_TRAINERS = {"sim": "sim.learning.loop", "minimodel": "minimodel.agent.train", "fullscale": "fullscale.agent.train"}
 
 
 def sweep(
@@ -35,7 +35,7 @@ def sweep(
     """Return the runs of every point, by label, seeds in the order asked for.
 
     ``run(config, seeds, study=study)`` trains a block of seeds and returns ``Runs``; by default that is ``train`` of
-    ``sim.learning.loop``, or at the second rung of ``minimodel.agent.train``. Where it takes ``progress=`` too, what it
+    ``sim.learning.loop``, ``minimodel.agent.train`` or ``fullscale.agent.train``, as the rung is. Where it takes ``progress=`` too, what it
     says of its steps is shown. Runs the store already holds, made by this code, are not made again. Each block is
     stored as soon as it is done, so a sweep that is stopped resumes. Blocks and processes change nothing in the bits.
 

@@ -51,4 +51,10 @@ def _world(config: Any) -> tuple[Any, Any]:
     task = getattr(config, "task", None)
     if task is None:
         return config.world.graph(), None
-    return task.world.graph(), lambda token: f" {task.vocabulary.word(token)}"
+    vocabulary = getattr(task, "vocabulary", None)
+    if vocabulary is not None:
+        return task.world.graph(), lambda token: f" {vocabulary.word(token)}"
+    from fullscale.model.network import tokenizer_of
+
+    words = tokenizer_of(config.model.source)
+    return task.world.graph(), lambda token: words.decode([token], skip_special_tokens=False)

@@ -45,7 +45,17 @@ class Scripted:
     def _spoken(self, ids, marks, of, turns, ended):
         sampled = np.array(marks)
         zeros = np.zeros(len(ids), np.float32)
-        return Spoken(np.array(ids), sampled, zeros, zeros, np.where(sampled, 0, -1), np.array(of), tuple(turns), ended)
+        return Spoken(
+            np.array(ids),
+            sampled,
+            zeros,
+            zeros,
+            np.where(sampled, 0, -1),
+            np.array(of),
+            np.zeros(len(ids), np.int64),
+            tuple(turns),
+            ended,
+        )
 
 
 def scripted(*turns, **world):

@@ -12,11 +12,22 @@ from fullscale.engine.protocol import Reply, Settings
 from fullscale.kernels.linear_logprob import linear_logprob
 from fullscale.model.halves import halves
 from fullscale.model.live import LiveBytes
-from fullscale.model.memory import Sampling, Training, estimate, from_config
+from fullscale.model.memory import Sampling, Training, estimate
+from fullscale.model.network import checkpointed, shaped
 from fullscale.model.tiny import tiny_config
 
 CONFIG = tiny_config(vocabulary=3000, layers=3, width=128, tied=False)
 STEP = Training(rows=4, tokens=96, scored=100)
+
+
+def from_config(config: Any, dtype: torch.dtype = torch.float32, *, checkpointing: bool = False) -> Any:
+    """What builds a network of this shape."""
+
+    def build() -> Any:
+        model = shaped(config, dtype)
+        return checkpointed(model) if checkpointing else model.train()
+
+    return build
 
 
 def parameters() -> int:

@@ -195,5 +195,5 @@ def test_the_second_rung_trains_with_its_own_loop(monkeypatch):
 
 
 def test_a_rung_without_a_loop_asks_for_one():
-    with pytest.raises(ValueError, match=r"'fullscale' has no training loop.*run="):
-        sweep(None, {"a": {"x": 1}}, range(2), study="s", rung="fullscale")
+    with pytest.raises(ValueError, match=r"'gpu' has no training loop.*run="):
+        sweep(None, {"a": {"x": 1}}, range(2), study="s", rung="gpu", block=1)

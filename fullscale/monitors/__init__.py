@@ -1,0 +1,1 @@
+"""Monitors that look at what an agent wrote."""
