@@ -25,8 +25,8 @@ def main() -> None:
     for b in kept["benchmarks"]:
         info = b["extra_info"]
         met = "no target" if info["met"] is None else "met" if info["met"] else "NOT met"
-        target = "-" if info["target"] is None else info["target"]
-        print(f"{b['name']:<40} ratio {info['ratio']:<6} target {target:<6} {met:<9} against {info['peer']}")  # noqa: T201
+        ratio, target = ("-" if info[name] is None else info[name] for name in ("ratio", "target"))
+        print(f"{b['name']:<40} ratio {ratio:<6} target {target:<6} {met:<9} against {info['peer']}")  # noqa: T201
 
 
 if __name__ == "__main__":

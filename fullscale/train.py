@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as replace_fields
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +19,12 @@ import torch
 import tyro
 
 from fullscale.agent.estimating import estimated, hours
-from fullscale.agent.parts import world_of
 from fullscale.agent.setup import Training
 from fullscale.agent.sharded import Ranks
 from fullscale.agent.showing import Table, bar
 from fullscale.agent.train import train
 from fullscale.presets import PRESETS
+from fullscale.world.jsonl import DataError
 from sim.records.config import ConfigError, near_misses, replace
 from sim.records.run import Runs
 from sim.records.store import Store
@@ -41,13 +42,20 @@ class UsageError(Exception):
 def configured(preset: str, changes: Sequence[str] = ()) -> Training:
     """Return a preset with changes such as ``"optimiser.rate=1e-5"``.
 
+    Parameters
+    ----------
+    preset
+        A name, or ``module:function`` of the user's own, a function that returns a config.
+
     Raises
     ------
     UsageError
         For an unknown preset, or a change that the config refuses.
     """
-    if preset not in PRESETS:
-        raise UsageError(f"there is no preset {preset!r}{near_misses(preset, PRESETS)}")
+    base = _own(preset) if ":" in preset else PRESETS.get(preset)
+    if base is None:
+        more = "; one of your own is module:function"
+        raise UsageError(f"there is no preset {preset!r}{near_misses(preset, PRESETS)}{more}")
     made = {}
     for change in changes:
         key, equals, text = change.partition("=")
@@ -55,9 +63,22 @@ def configured(preset: str, changes: Sequence[str] = ()) -> Training:
             raise UsageError(f"--set {change}: give KEY=VALUE, such as optimiser.rate=1e-5")
         made[key] = _value(text)
     try:
-        return replace(PRESETS[preset](), made)
+        return replace(base(), made)
     except (ConfigError, ValueError) as error:
         raise UsageError(f"--set {' --set '.join(changes)}: {error}") from error
+
+
+def _own(name: str) -> Callable[[], Training]:
+    """Return a user's own function."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, "")  # the folder the command is given in, as for a script there
+    try:
+        found: Callable[[], Training] = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"{name}: {error}; give module:function, a function that returns a config") from error
+    finally:
+        sys.path.remove("")
+    return found
 
 
 def _value(text: str) -> Any:
@@ -84,7 +105,8 @@ def run(
     A run that is stopped goes on from its last checkpoint when the same command is given again.
 
     Args:
-        preset: Name of a run: smollm2_cpu, search_r1_qwen25_7b, search_r1_qwen3_8b, deep_research_verify.
+        preset: Name of a run: smollm2_cpu, search_r1_qwen25_7b, search_r1_qwen3_8b, deep_research_verify; or a function of
+            your own that returns a config, as module:function.
         set: KEY=VALUE, a dotted path into the run's config and what it is to be, such as optimiser.rate=1e-5; several times.
         seed: Seed of everything that is drawn.
         study: Namespace of the random streams; the name under which the run is kept.
@@ -102,7 +124,7 @@ def run(
             _say(ranks, _cost(config))
             return 0
         _room(found.peak, place, anyway)
-        _there(config, store)
+        _keepable(store)
         began = time.monotonic()
         table = Table(config, sys.stdout) if ranks.rank == 0 else None
 
@@ -161,13 +183,12 @@ def _room(wanted: int, device: str, anyway: bool) -> None:
         )
 
 
-def _there(config: Training, store: Path) -> None:
-    """Refuse a run whose data cannot be read, or whose record could not be kept."""
+def _keepable(store: Path) -> None:
+    """Refuse a run whose record could not be kept."""
     try:
-        world_of(config.data)
         store.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError, ModuleNotFoundError) as error:
-        raise UsageError(f"{type(error).__name__}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"--store {store}: {error.strerror or error}; name a folder that can be written") from error
 
 
 def _available() -> int:
@@ -200,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         status: int = tyro.cli(run, args=arguments, prog="python -m fullscale.train")
-    except UsageError as error:
+    except (UsageError, DataError, FileNotFoundError, ModuleNotFoundError) as error:
         sys.stderr.write(f"fullscale.train: {error}\n")
         return 2
     except KeyboardInterrupt as error:

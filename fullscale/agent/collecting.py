@@ -1,6 +1,9 @@
 """Where a step's batch comes from: questions, an engine and its versions, and what the episodes are worth."""
 
+import shutil
+import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -181,8 +184,9 @@ class Collector:
             # No prompts are kept from call to call: a run that goes on has not kept them, and must read in the same company.
             return LocalEngine(decode, ends, rows=s.rows, chunk_tokens=s.chunk_tokens, prefix_bytes=0)
         reader = Reader(tokenizer, decode, ends, len(halves(model).weight), s.context_tokens)
-        made, end = s.server.engine(reader, folder)
-        self._ends.append(end)
+        published = folder / "published" / uuid.uuid4().hex  # runs that share a folder publish apart
+        made, end = s.server.engine(reader, published)
+        self._ends += [end, partial(shutil.rmtree, published, ignore_errors=True)]
         return made
 
     def _texts(self, batch: Played) -> list[str]:

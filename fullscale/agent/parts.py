@@ -18,6 +18,7 @@ from fullscale.start.demonstrations import demonstrate
 from fullscale.start.kept import restore, started
 from fullscale.tools.toolbox import Toolbox
 from fullscale.world.geography import geography
+from fullscale.world.jsonl import DataError
 from fullscale.world.passages import Passage, read_passages, wikipedia
 from fullscale.world.questions import Question, read_questions, search_r1_questions, split
 from fullscale.world.retrieval_server import RetrievalServer
@@ -65,7 +66,7 @@ def world_of(data: Data) -> World:
 
     Raises
     ------
-    ValueError
+    DataError
         When packaged questions are asked of a corpus that is not at hand, or a split leaves nothing to train on.
     """
     passages: list[Passage] | None = None
@@ -74,15 +75,27 @@ def world_of(data: Data) -> World:
     retriever: Retriever = RetrievalServer(data.corpus) if passages is None else BM25(passages)
     if data.questions == "geography":
         if passages is None:
-            raise ValueError(f"questions = 'geography' are made for passages at hand, and {data.corpus} is a server")
+            raise DataError(f"questions = 'geography' are made for passages at hand, and {data.corpus} is a server")
         questions = geography(passages)
     else:
         read = search_r1_questions if data.layout == "search_r1" else read_questions
         questions = read(Path(data.questions))
     train, held_out = split(questions, data.held_out, seed=data.seed)
     if not train:
-        raise ValueError(f"held_out = {data.held_out} leaves nothing to train on of {len(questions)} questions")
+        raise DataError(f"held_out = {data.held_out} leaves nothing to train on of {len(questions)} questions")
     return World(tuple(train), tuple(held_out), retriever)
+
+
+def _check_enough(config: Training, world: World) -> None:
+    """Refuse a run that asks more questions at once than there are, before anything is loaded or taught."""
+    asked = 0 if config.evaluation is None else config.evaluation.prompts
+    for name, wanted, there, way in (
+        ("prompts", config.prompts, len(world.train), "bring more questions"),
+        ("evaluation.prompts", asked, len(world.held_out), "raise data.held_out, or set evaluation=None"),
+    ):
+        if wanted > there:
+            kind = "to train on" if name == "prompts" else "held out"
+            raise DataError(f"{name} = {wanted} of {there} questions {kind}; ask for fewer, or {way}")
 
 
 def policy_of(model: Model, temperature: float, device: str = "cpu", seed: int = 0) -> tuple[LanguagePolicy, Any]:
@@ -106,6 +119,7 @@ def assembled(
 ) -> Parts:
     """Return the parts of a run; a supervised start is made once and kept in `starts`."""
     world = world_of(config.data)
+    _check_enough(config, world)
     policy, tokenizer = policy_of(config.model, config.temperature, device, seed)
     ends = config.monitor is not None and config.monitor.ends
     environment = Environment(config.task, world.retriever, Toolbox(config.patience), ends_on_guess=ends)

@@ -5,7 +5,6 @@ autograd and the optimiser move the policy to version u + 1. The update rule, it
 the second rung. On several ranks each plays its share of the questions and every rank then has the whole batch.
 """
 
-import copy
 import logging
 import time
 from collections import defaultdict
@@ -28,6 +27,7 @@ from fullscale.agent.policy import LanguagePolicy
 from fullscale.agent.record import Scores, to_rollouts
 from fullscale.agent.rollouts import Played
 from fullscale.agent.schedules import Asynchronous
+from fullscale.agent.scoring import ScoringModel
 from fullscale.agent.setup import Training
 from fullscale.agent.sharded import Ranks, ShardedScorer
 from fullscale.model.network import adapted, shaped
@@ -219,13 +219,15 @@ class Run:
         newest = int(probe.batch.version[probe.batch.sampled].max(initial=-1))
         if newest == self.step:
             return watch.mismatch(probe, now, newest)
-        there = self.versions.get(newest)
-        if there is None or self.ranks.world > 1:
+        there, scored = self.versions.get(newest), None
+        if there is not None and self.ranks.rank == 0:
+            m = self.config.model
+            old = LanguagePolicy(ScoringModel(there, m.backend, keep=m.keep), self.config.temperature)
+            scored = probe.scored(MarkedPolicy(old), LOGP)["logp"]
+        found = self.ranks.from_first(scored)
+        if found is None:
             return watch.mismatch(probe, now, -2)  # nothing to compare with: absent, not 0
-        scoring = copy.copy(self.policy.scoring)
-        scoring._modules = {"model": there}
-        old = MarkedPolicy(LanguagePolicy(scoring, self.config.temperature))
-        return watch.mismatch(probe, probe.scored(old, LOGP)["logp"], newest)
+        return watch.mismatch(probe, found, newest)
 
     def _evaluation(self, u: int) -> watch.Row:
         e = self.config.evaluation

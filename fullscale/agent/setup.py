@@ -71,6 +71,10 @@ class Model:
     def __post_init__(self) -> None:
         for name in ("dtype", "products"):
             _one_of(name, getattr(self, name), ("float32", "bfloat16"))
+        if self.dtype == "bfloat16" and self.products == "float32":
+            raise ValueError(
+                "products = 'float32' of weights in bfloat16: use float32 weights, or products in bfloat16 as well"
+            )
         _one_of("backend", self.backend, ("auto", "chunked", "triton"))
         if not 0 <= self.keep <= 1:
             raise ValueError(f"keep = {self.keep} must lie in [0, 1]")

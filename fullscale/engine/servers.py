@@ -51,9 +51,9 @@ class OwnLlama:
         _positive(self, "slots", "threads", "chunk_tokens")
 
     def engine(self, reader: Reader, folder: Path) -> tuple[HttpEngine, Callable[[], None]]:
-        """Return an engine that samples there, and what ends the server."""
+        """Return an engine that samples there, and what ends the server; weights are published in `folder`."""
         server = LlamaServer(slots=self.slots, context_tokens=reader.context_tokens, threads=self.threads)
-        weights = FromDisk(folder / "published", RestartedWeights(server), gguf_saver(reader.tokenizer))
+        weights = FromDisk(folder, RestartedWeights(server), gguf_saver(reader.tokenizer))
         made = _engine(Client(server.url), LlamaCpp(), weights, reader, self.chunk_tokens, self.slots)
         return made, server.stop
 
@@ -80,9 +80,9 @@ class AtVllm:
         _positive(self, "concurrent", "chunk_tokens", "timeout_s")
 
     def engine(self, reader: Reader, folder: Path) -> tuple[HttpEngine, Callable[[], None]]:
-        """Return an engine that samples there, and what is to be done at the end: nothing."""
+        """Return an engine that samples there, and what is to be done at the end; weights are published in `folder`."""
         client = Client(self.address, Patience(self.timeout_s))
-        weights = FromDisk(folder / "published", VllmWeights(client))
+        weights = FromDisk(folder, VllmWeights(client))
         made = _engine(client, Vllm(self.model), weights, reader, self.chunk_tokens, self.concurrent)
         return made, _nothing
 
@@ -107,9 +107,9 @@ class AtSglang:
         _positive(self, "concurrent", "chunk_tokens", "timeout_s")
 
     def engine(self, reader: Reader, folder: Path) -> tuple[HttpEngine, Callable[[], None]]:
-        """Return an engine that samples there, and what is to be done at the end: nothing."""
+        """Return an engine that samples there, and what is to be done at the end; weights are published in `folder`."""
         client = Client(self.address, Patience(self.timeout_s))
-        weights = FromDisk(folder / "published", SglangWeights(client))
+        weights = FromDisk(folder, SglangWeights(client))
         return _engine(client, Sglang(), weights, reader, self.chunk_tokens, self.concurrent), _nothing
 
 

@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Row", "rows", "unlike"]
+__all__ = ["DataError", "Row", "rows", "unlike"]
+
+
+class DataError(ValueError):
+    """A user's data cannot be used as they are; the message says where, why, and the way out."""
 
 
 class _Named(Protocol):
@@ -24,9 +28,9 @@ class Row(dict[str, Any]):
         super().__init__(fields)
         self.path, self.number = path, number
 
-    def error(self, message: str) -> ValueError:
+    def error(self, message: str) -> DataError:
         """Return the error that this row has."""
-        return ValueError(f"{self.path}:{self.number}: {message}")
+        return DataError(f"{self.path}:{self.number}: {message}")
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return the field `name`, a text with something in it; `default` where there is no such field.
@@ -69,9 +73,9 @@ def rows(path: Path) -> Iterator[Row]:
             try:
                 value = json.loads(line)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{path}:{number}: not JSON: {error}") from None
+                raise DataError(f"{path}:{number}: not JSON: {error}") from None
             if not isinstance(value, dict):
-                raise ValueError(f"{path}:{number}: a {type(value).__name__}, not an object with fields")
+                raise DataError(f"{path}:{number}: a {type(value).__name__}, not an object with fields")
             yield Row(value, path, number)
 
 

@@ -15,7 +15,8 @@ from fullscale.agent.learner import Scorable, given
 from fullscale.agent.rollouts import play
 from fullscale.agent.setup import Sampler
 from fullscale.engine.http.serving import LlamaServer, why_not
-from fullscale.engine.servers import OwnLlama
+from fullscale.engine.local import decoder, turn_ends
+from fullscale.engine.servers import OwnLlama, Reader
 from fullscale.environment import Environment, Task
 from fullscale.tools.toolbox import Patience, Toolbox
 from fullscale.world.passages import Passage
@@ -27,6 +28,7 @@ from tests.fullscale.agent.conftest import single_threaded  # noqa: F401  tiny p
 from tests.fullscale.agent.small import QUESTIONS, Words, batch, begin, dialogue, settings, taught, tokenizer, training
 from tests.fullscale.agent.test_rollouts import Scripted
 
+served = pytest.mark.skipif(bool(why_not()), reason=why_not())
 FAILED = Outcome.INFRASTRUCTURE_FAILURE
 RIGHT = ("<search>capital of France</search>", "<answer>Paris</answer>")
 
@@ -228,6 +230,26 @@ def test_a_context_that_is_full_truncates_and_counts():
     np.testing.assert_array_equal(found.outcome[same], whole.outcome[same])
 
 
+@served
+@pytest.mark.parametrize("compaction", [None, Compaction(at_tokens=330)])
+def test_over_a_server_a_full_context_is_no_failure_either(compaction, tmp_path):
+    """A request for a token more than the server has room for would be refused; none is made."""
+    reader = Reader(tokenizer(), decoder(tokenizer()), turn_ends(tokenizer()), len(tokenizer()), 350)
+    serving, end = OwnLlama(slots=4, chunk_tokens=16).engine(reader, tmp_path)
+    try:
+        serving.publish(0, taught())
+        found = batch(taught(), playing=serving, context_tokens=350, how={"compaction": compaction})
+    finally:
+        end()
+    cut = found.outcome == Outcome.TRUNCATED
+    assert 0 < cut.sum() < cut.size
+    assert found.arrived.all()
+    assert (found.reason == "").all()
+    in_segments = [np.bincount(s[:n]).max() for s, n in zip(found.segment[cut], found.length[cut], strict=True)]
+    assert max(in_segments) <= 350
+    assert (found.segment.max() > 0) == (compaction is not None)
+
+
 def test_a_compaction_is_a_segment_and_no_outcome():
     """Where nothing is compacted, the same episodes; where something is, they go on and end like any."""
     whole = batch(taught())
@@ -247,7 +269,7 @@ def test_a_compaction_is_a_segment_and_no_outcome():
 # --- the server -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@served
 def test_a_server_killed_in_the_middle_costs_the_run_those_episodes_alone(monkeypatch, tmp_path):
     """By signal 9, by the first search: what was not over has no reward, says why, and leaves; the next step is whole."""
     monkeypatch.chdir(tmp_path)  # weights are published below it

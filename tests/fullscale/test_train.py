@@ -262,9 +262,10 @@ import torch
 torch.set_num_threads(1)
 from fullscale import train
 from fullscale.presets import PRESETS
+from minimodel.agent.schedule import Lag
 from tests.fullscale.agent.small import training
 
-PRESETS["tiny"] = lambda: training(prompts=2, group=4, steps=2, keep_rollouts=1)
+PRESETS["tiny"] = lambda: training(prompts=2, group=4, steps=2, keep_rollouts=1, schedule=Lag(1))
 sys.exit(train.main(sys.argv[1:]))
 """
 
@@ -297,11 +298,14 @@ def test_as_torchrun_starts_it(files, tmp_path):
     assert alone.communicate(timeout=300)
     assert alone.returncode == 0
     one = record_in(tmp_path / "alone")
-    assert one.key == two.key
+    assert one.manifest["config"] == two.manifest["config"]
     np.testing.assert_array_equal(one.steps["train/tokens"][:1], two.steps["train/tokens"][:1])
     for name in ("train/reward", "entropy/token", "update/moved"):
         np.testing.assert_allclose(one.steps[name], two.steps[name], rtol=1e-3, err_msg=name)
     assert (one.steps["update/moved"] > 0).all()
+    for record in (one, two):
+        assert (record.steps["mismatch/mean"] < 1e-4).all()
+        assert record.steps["staleness/oldest"].tolist() == [0, 1]
 
 
 @pytest.mark.long

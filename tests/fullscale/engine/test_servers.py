@@ -1,6 +1,7 @@
 """Inference servers as configs: what is refused, what is made of them, and runs whose episodes a real one writes."""
 
 import os
+import shutil
 import threading
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import pytest
 
 from fullscale.agent.collecting import Collector
 from fullscale.agent.schedules import Asynchronous
-from fullscale.agent.setup import Sampler
+from fullscale.agent.setup import Adapter, Model, Sampler
 from fullscale.engine.http.dialects import LlamaCpp, Sglang, Vllm
 from fullscale.engine.http.serving import LlamaServer, why_not
 from fullscale.engine.local import decoder, turn_ends
@@ -168,6 +169,23 @@ def test_the_same_run_twice_plays_the_same_episodes(seen, tmp_path):
     np.testing.assert_array_equal(first.outcome, again.outcome)
     np.testing.assert_allclose(first.logp, again.logp, atol=1e-4)
     assert a["update/moved"] == pytest.approx(b["update/moved"], rel=1e-2)
+
+
+@needed
+@pytest.mark.parametrize("model", [{}, {"adapter": Adapter(rank=2, targets=("q_proj",))}], ids=["whole", "an adapter"])
+def test_a_run_that_was_cut_goes_on(model, seen, tmp_path):
+    """From the file saved after its first step, on another server; an adapter reaches it merged into the weights."""
+    c = training(**SMALL | {"model": Model(source="tiny", **model)})
+    file, kept = tmp_path / "run.pt", tmp_path / "kept"
+    columns = begin(c, tmp_path).go(lambda row: row["step"] == 1 and shutil.copy(file, kept))
+    kept.replace(file)
+    again = begin(c, tmp_path).go()
+    first, second, later = seen.batches
+    np.testing.assert_array_equal(later.ids, second.ids)
+    assert later.ids.shape != first.ids.shape or (later.ids != first.ids).any()
+    assert (later.version[later.sampled] == 1).all()
+    assert (again["mismatch/mean"] <= 1e-4).all()
+    np.testing.assert_allclose(again["update/moved"], columns["update/moved"], rtol=1e-2)
 
 
 @needed
