@@ -24,12 +24,12 @@ MARKS = {
     "record": ("<!-- record: written by `python docs/make_gpu.py` -->", "<!-- end of record -->"),
 }
 RANKS = 8
-COMMAND = "MALLOC_ARENA_MAX=1 python -m fullscale.train smollm2_cpu --store fullscale/records/cpu --study smollm2"
+COMMAND = "python -m fullscale.train smollm2_cpu --study smollm2 --store fullscale/records/cpu"
 
 
 def costs() -> str:
-    """Return the table's rows: memory and hours of each preset for GPUs."""
-    rows = []
+    """Return the table: memory and hours of each preset for GPUs."""
+    rows = [f"| preset | memory on each of {RANKS} | GPU hours |", "|---|---|---|"]
     for name, preset in PRESETS.items():
         if name != "smollm2_cpu":
             config = preset()
@@ -61,8 +61,8 @@ def on_record(record: RunRecord) -> str:
         f"{config['group']} episodes. One seed: a demonstration, and no claim."
     )
     numbers = (
-        f"Shares of {held_out} episodes, standard error up to {0.5 / np.sqrt(held_out):.2f}. Mean reward {first:.2f} "
-        f"over the first five steps, {last:.2f} over the last five; groups without signal "
+        f"Shares of {held_out} episodes, on other questions each time, standard error up to {0.5 / np.sqrt(held_out):.2f}. "
+        f"Mean reward {first:.2f} over the first five steps, {last:.2f} over the last five; groups without signal "
         f"{np.mean(s['train/degenerate_share']):.2f}. |Engine - learner| at most {np.max(s['mismatch/mean']):.0e} nats in "
         f"the mean of a step, {np.max(s['mismatch/max']):.0e} anywhere. CPU time: {spent} of {total / 3600:.1f} hours."
     )

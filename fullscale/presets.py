@@ -116,7 +116,8 @@ def search_r1_qwen3_8b() -> Training:
     """Return the run of the published table's kind on Qwen3-8B: 128 prompts x 8, an answer may be tried again.
 
     Unequal clip bounds and no KL, thinking off, as torchtitan's Search-R1 example trains it; batch, group and turns are
-    those of the published flip. Its lag is bounded: a step trains on what the policy of one step ago wrote.
+    those of the published flip. Its lag is bounded: a step trains on what the policy of one step ago wrote, and the clip is
+    on ratios to that.
     """
     return Training(
         task=Task(world=World(turns=4), documents=3, chunk_words=160),
@@ -137,7 +138,6 @@ def search_r1_qwen3_8b() -> Training:
         steps=400,
         micro=32,
         bucket_tokens=256,
-        proximal="learner",
         monitor=None,
         evaluation=Evaluation(every=20, prompts=256, group=1),
         save_every=20,
@@ -180,7 +180,6 @@ def deep_research_verify() -> Training:
         steps=400,
         micro=16,
         bucket_tokens=512,
-        proximal="learner",
         monitor=EvidenceFirst(),
         evaluation=Evaluation(every=20, prompts=128, group=1),
         save_every=20,

@@ -76,7 +76,7 @@ def checked(columns: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def run(folder: Path = Path("runs"), store: Path = Path("runs/store"), seed: int = 0, threads: int = 2) -> int:
-    """Run the smoke test of the third rung; about ten minutes on two cores, a third of them for the start.
+    """Run the smoke test of the third rung; about ten minutes on two free cores, a third of them for the start.
 
     Args:
         folder: Where the supervised start and checkpoints are kept.
@@ -103,6 +103,7 @@ def run(folder: Path = Path("runs"), store: Path = Path("runs/store"), seed: int
             config,
             (seed,),
             study="smoke",
+            device="cpu",
             folder=Path(scratch),
             watch=table.row,
             starting=bar("supervised start"),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as replace_fields
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +20,10 @@ import torch
 import tyro
 
 from fullscale.agent.estimating import estimated, hours
+from fullscale.agent.ranks import Ranks
 from fullscale.agent.setup import Training
-from fullscale.agent.sharded import Ranks
 from fullscale.agent.showing import Table, bar
-from fullscale.agent.train import train
+from fullscale.agent.train import place, train
 from fullscale.presets import PRESETS
 from fullscale.world.jsonl import DataError
 from sim.records.config import ConfigError, near_misses, replace
@@ -33,6 +34,10 @@ __all__ = ["configured", "main"]
 
 _MODEL_FREE = 0.95
 """Share of a device's memory that an estimate may reach."""
+
+
+_PATIENCE = timedelta(hours=4)
+"""How long ranks wait for each other: the first alone plays over a server, judges, and writes checkpoints."""
 
 
 class UsageError(Exception):
@@ -117,13 +122,13 @@ def run(
         anyway: Begin even where the estimate is more than there is.
     """
     config = configured(preset, set)
-    with _ranks(device) as (ranks, place):
+    with _ranks(device) as (ranks, where):
         found = estimated(config, ranks.world)
         _say(ranks, f"memory of a step on each of {ranks.world}, estimated:\n{found.table()}\n")
         if estimate:
             _say(ranks, _cost(config))
             return 0
-        _room(found.peak, place, anyway)
+        _room(found.peak, where, anyway)
         _keepable(store)
         began = time.monotonic()
         table = Table(config, sys.stdout) if ranks.rank == 0 else None
@@ -143,7 +148,7 @@ def run(
             (seed,),
             study=study,
             folder=folder,
-            device=place,
+            device=where,
             watch=None if table is None else table.row,
             starting=None if ranks.rank else bar("supervised start"),
             keep=keep,
@@ -154,18 +159,19 @@ def run(
 @contextmanager
 def _ranks(device: str) -> Iterator[tuple[Ranks, str]]:
     """Join the other processes where torchrun started several; yield who this is and where its network goes."""
-    cuda = torch.cuda.is_available() if device == "auto" else device.startswith("cuda")
-    if cuda and not torch.cuda.is_available():
-        raise UsageError(f"--device {device}: PyTorch sees no GPU here; use --device cpu")
+    try:
+        found = place(device)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from error
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Ranks(), "cuda" if cuda else "cpu"
+        yield Ranks(), found
         return
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    if cuda:
+    if found == "cuda":
         torch.cuda.set_device(local)
-    torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if found == "cuda" else "gloo", timeout=_PATIENCE)
     try:
-        yield Ranks.here(), "cuda" if cuda else "cpu"
+        yield Ranks.here(), found
     finally:
         torch.distributed.destroy_process_group()
 

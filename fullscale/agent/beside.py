@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -65,14 +64,12 @@ class Beside(Collector):
             books[name] = [{**each, "value": unpacked(each["value"], known)} for each in books[name]]
         self._saved = books
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Wait for what is being played, which is told that it may give up."""
         if self.conductor is not None:
             self.conductor.close()
             self.conductor = None
-        super().__exit__(kind, error, trace)
+        super().close()
 
     def _begin(self, version: int) -> None:
         c, schedule = self.config, self.config.schedule

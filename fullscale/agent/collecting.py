@@ -1,7 +1,6 @@
 """Where a step's batch comes from: questions, an engine and its versions, and what the episodes are worth."""
 
 import shutil
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,16 +12,19 @@ from numpy.typing import NDArray
 
 from fullscale.agent.closed_book import closed_book
 from fullscale.agent.parts import Parts
+from fullscale.agent.ranks import Ranks
 from fullscale.agent.rollouts import Played, joined, play
 from fullscale.agent.schedules import Asynchronous
 from fullscale.agent.setup import Training
-from fullscale.agent.sharded import Ranks
+from fullscale.engine.http.engine import HttpEngine
 from fullscale.engine.local import LocalEngine, decoder, turn_ends
 from fullscale.engine.protocol import Engine
 from fullscale.engine.servers import Reader
 from fullscale.model.halves import halves
 from fullscale.world.questions import Question
 from minimodel.agent.collect import Draws
+from sim.records.config import to_dict
+from sim.records.run import run_key
 
 __all__ = ["Collector", "chosen"]
 
@@ -56,11 +58,12 @@ class Collector:
         self.engine: Engine = self._engine(folder)
         """What samples here and now: every batch, or beside an asynchronous one held-out and greedy episodes."""
         self.newest = -1
+        self._counted: dict[str, int] = {}
 
     @property
     def live(self) -> bool:
         """Whether the engine samples with the learner's own weights, which nothing moves meanwhile."""
-        return self.reach == 0
+        return self.config.live
 
     @property
     def reach(self) -> int:
@@ -119,6 +122,14 @@ class Collector:
         answer: F64 = self.ranks.from_first(found)
         return answer
 
+    def counts(self) -> dict[str, float]:
+        """Return what a server answered dishonestly, and how often it did not answer, since this was last asked."""
+        if not isinstance(self.engine, HttpEngine):
+            return {}
+        now = {"violations": self.engine.violations.total(), "failures": self.engine.failures.total()}
+        before, self._counted = self._counted, now
+        return self.ranks.from_first({f"engine/{name}": float(n - before.get(name, 0)) for name, n in now.items()})
+
     def state(self) -> dict[str, Any]:
         """Return what of this has to be saved."""
         return {}
@@ -132,8 +143,13 @@ class Collector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what was begun: a server of the run's own."""
-        for end in self._ends:
+        """End what was begun."""
+        self.close()
+
+    def close(self) -> None:
+        """End what was begun, a server of the run's own; again does nothing."""
+        ends, self._ends = self._ends, []
+        for end in ends:
             end()
 
     def _draws(self, purpose: str) -> Draws:
@@ -184,7 +200,9 @@ class Collector:
             # No prompts are kept from call to call: a run that goes on has not kept them, and must read in the same company.
             return LocalEngine(decode, ends, rows=s.rows, chunk_tokens=s.chunk_tokens, prefix_bytes=0)
         reader = Reader(tokenizer, decode, ends, len(halves(model).weight), s.context_tokens)
-        published = folder / "published" / uuid.uuid4().hex  # runs that share a folder publish apart
+        # Runs that share a folder publish apart, and one that goes on where it was killed in its own place.
+        name = run_key(to_dict(self.config), self.study, self.seed, "fullscale", "")
+        published = folder / "published" / name
         made, end = s.server.engine(reader, published)
         self._ends += [end, partial(shutil.rmtree, published, ignore_errors=True)]
         return made

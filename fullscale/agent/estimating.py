@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 
-from fullscale.agent.parts import DTYPES
 from fullscale.agent.setup import Training
 from fullscale.model import memory
 from fullscale.model.memory import Estimate
-from fullscale.model.network import adapted, checkpointed, shape_of, shaped
+from fullscale.model.network import DTYPES, adapted, checkpointed, shape_of, shaped
 
 __all__ = ["Hours", "build", "estimated", "hours"]
 
@@ -51,7 +50,7 @@ def estimated(config: Training, ranks: int = 1, tokens: int | None = None) -> Es
     sampling = None  # beside a server only the first rank's CPU holds a copy
     if s.server is None:
         each = -(-c.prompts // ranks) * c.group
-        shared = c.reach == 0 and ranks == 1
+        shared = c.live and ranks == 1
         sampling = memory.Sampling(
             rows=min(s.rows, each),
             tokens=length,

@@ -1,118 +1,120 @@
-"""What the learner of the second rung is handed: its update rule, minibatches and backward are used as they are.
+"""From a batch that was played to updates of a policy: the second rung's minibatches and backward, and an optimiser."""
 
-That learner knows a batch by the length of its episodes. There a length is a number of turns, here one of tokens, rounded up
-so that episodes of much the same length are scored in one forward.
-"""
-
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fullscale.agent.marked import mark
+from fullscale.agent.handed import Scorable, given, scored
+from fullscale.agent.marked import MarkedPolicy
 from fullscale.agent.rollouts import Played
-from minimodel.agent.learner import rule_batch
-from sim.learning.batch import Batch
-from sim.learning.rule import Rule
+from fullscale.agent.setup import Training
+from minimodel.agent.learner import Forward, Minibatch, backward, minibatches
+from sim.learning.credit import RunningBaseline
 
-__all__ = ["Layout", "Scorable", "given"]
+__all__ = ["Learned", "Learner", "number"]
 
 F64 = NDArray[np.float64]
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
-    """Where the turns of a batch stand, as the learner asks for it."""
+class Learned:
+    """What a step's updates saw."""
 
-    turn_of: I64
-    """Turn of each token, [Q, G, T]."""
-
-    def length(self, tokens: int) -> int:
-        """Return the tokens of an episode of so many tokens."""
-        return tokens
-
-
-@dataclass(frozen=True, eq=False)
-class Scorable:
-    """A batch as the learner reads it; see :class:`~fullscale.agent.rollouts.Played` for what bears its names."""
-
-    ids: I64
-    """Marked ids, [Q, G, T]."""
-    taken: I64
-    """Tokens of each episode, rounded up, [Q, G]."""
-    sampled: Flags
-    logp: F32
-    node: I64
-    """Context of each turn, [Q, G, K]: what the rules that group by state group by."""
-    latency_s: F64
-    layout: Layout
-    """Where its turns stand."""
-
-    @classmethod
-    def of(cls, batch: Played, bucket_tokens: int = 64) -> "Scorable":
-        """Return a batch that was played.
-
-        Parameters
-        ----------
-        bucket_tokens
-            Lengths are rounded up to a multiple of it.
-        """
-        most = batch.ids.shape[-1]
-        taken = np.minimum(-(-batch.length // bucket_tokens) * bucket_tokens, most)
-        return cls(
-            ids=mark(batch.ids, batch.sampled, batch.segment),
-            taken=taken,
-            sampled=batch.sampled,
-            logp=batch.logp,
-            node=batch.context,
-            latency_s=batch.latency_s,
-            layout=Layout(batch.turn),
-        )
+    forwards: list[tuple[Forward, Tensor]]
+    """What each saw, and the decision tokens of its minibatch, [Q', G, T]."""
+    norms: list[float]
+    """Norm of each gradient before it was bounded."""
+    degenerate: float
+    """Share of groups without signal."""
 
 
-def given(
-    batch: Played,
-    scorable: Scorable,
-    reward: F64,
-    rule: Rule,
-    *,
-    arrived: Flags,
-    over: str = "all",
-    based: Flags | None = None,
-    **more: Any,
-) -> Batch:
-    """Return what the rule is given, in torch, [Q, G, T].
-
-    An episode in which the infrastructure failed has no reward: it leaves the statistics of its group, whatever else does.
+class Learner:
+    """Moves a policy.
 
     Parameters
     ----------
-    reward
-        Reward that is trained on, [Q, G]; what it is where the infrastructure failed does not matter.
-    arrived
-        Rollouts that the schedule lets arrive, [Q, G].
-    over
-        Whether the baseline is over ``"all"`` rollouts that did not fail, or those that ``"arrived"``.
-    based
-        Questions whose baseline is there, [Q], where a rule takes it from another episode; None for all. The others leave.
-    more
-        Other fields of the batch.
+    now, reference
+        What is trained, and what it is kept near.
     """
-    usable = batch.arrived if based is None else batch.arrived & based[:, None]
-    there = usable & arrived
-    counted = usable if over == "all" else there
-    made = rule_batch(
-        scorable,  # type: ignore[arg-type]  # it has what is read
-        np.where(usable, reward, 0.0),
-        rule,
-        scorable.layout,  # type: ignore[arg-type]
-        arrived=None if there.all() else there,
-        over="arrived",
-        **more,
-    )
-    return replace(made, valid=None if counted.all() else torch.from_numpy(counted))
+
+    def __init__(self, config: Training, now: MarkedPolicy, reference: MarkedPolicy) -> None:
+        self.config, self.now, self.reference = config, now, reference
+        self.optimiser = config.optimiser.build(now.parameters())
+        self.updates_made = 0
+        self.running_reward: Tensor | None = None
+
+    def step(self, batch: Played, reward: F64, arrived: Flags, over: str, greedy: F64 | None = None) -> Learned:
+        """Make a step's updates.
+
+        Parameters
+        ----------
+        reward
+            Reward that is trained on, [Q, G].
+        arrived
+            Rollouts that are there, [Q, G].
+        over
+            What the baseline is over: ``"all"``, or those that ``"arrived"``.
+        greedy
+            Reward of the likeliest episode of each question, [Q]; NaN where its infrastructure failed: that question has no
+            baseline then, and leaves the step.
+        """
+        c, rule = self.config, self.config.rule
+        whole = Scorable.of(batch, c.bucket_tokens)
+        layout: Any = whole.layout
+        based = None if greedy is None else ~np.isnan(greedy)
+        made = given(batch, whole, reward, rule, arrived=arrived, over=over, based=based, **self._beside(whole, greedy))
+        if isinstance(rule.credit, RunningBaseline):
+            self.running_reward = rule.credit.after(rule.shaped(made))
+        slices = list(minibatches(len(batch.questions), c.minibatches))
+        parts = [Minibatch.of(rule, whole, made, part) for part in slices]  # type: ignore[arg-type]
+        degenerate = torch.cat([p.prepared.advantage.degenerate for p in parts]).double().mean()
+        if c.proximal == "learner":
+            parts = [part.recomputed(self.now, rule, layout, c.micro) for part in parts]
+        seen, norms = [], []
+        for part, where in zip(parts * c.epochs, slices * c.epochs, strict=True):
+            self.optimiser.zero_grad(set_to_none=True)
+            forward = backward(self.now, layout, rule, part, self.reference, c.micro)
+            seen.append((forward, torch.from_numpy(batch.decision[where])))
+            if forward.signal or c.on_zero_signal == "step":
+                norms.append(self._update())
+        return Learned(seen, norms, float(degenerate))
+
+    def _update(self) -> float:
+        """Move the parameters by their gradients; return the gradient's norm before it is bounded."""
+        o = self.config.optimiser
+        parameters = list(self.now.parameters())
+        for p in parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        norm = number(torch.nn.utils.clip_grad_norm_(parameters, o.clip if o.clip > 0 else float("inf")))
+        if not np.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient of update {self.updates_made} has norm {norm}; nothing was updated. Look at the last "
+                "steps' ratios and entropies, lower the rate, or compute products in float32"
+            )
+        self.updates_made += 1
+        for group in self.optimiser.param_groups:
+            group["lr"] = o.rate * min(1.0, self.updates_made / max(o.warmup, 1))
+        self.optimiser.step()
+        return norm
+
+    def _beside(self, whole: Scorable, greedy: F64 | None) -> dict[str, Any]:
+        """Return what the rule reads beside rewards, masks and the sampler's log-probs."""
+        rule, found = self.config.rule, dict[str, Any]()
+        if "reference" in rule.reads:
+            found["reference"] = scored(self.reference, whole, frozenset({"logp"}), pieces=self.config.pieces)["logp"]
+        if greedy is not None:
+            found["greedy_reward"] = torch.from_numpy(np.nan_to_num(greedy).astype(np.float32))
+        if isinstance(rule.credit, RunningBaseline):
+            found["running_reward"] = self.running_reward
+        return found
+
+
+def number(x: Any) -> float:
+    """Return a scalar that may be spread over ranks as a number."""
+    return float(x.full_tensor() if hasattr(x, "full_tensor") else x)

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fullscale.agent.policy import LanguagePolicy
 from fullscale.agent.scoring import ScoringModel
 from fullscale.agent.setup import Data, Model, Training
 from fullscale.dialogue.prompt import Dialogue
 from fullscale.engine.protocol import Settings
 from fullscale.environment import Environment
-from fullscale.model.network import adapted, checkpointed, loaded
+from fullscale.model.network import DTYPES, adapted, checkpointed, loaded
 from fullscale.start.demonstrations import demonstrate
 from fullscale.start.kept import restore, started
 from fullscale.tools.toolbox import Toolbox
@@ -27,7 +25,6 @@ from sim.records.config import canonical_json, to_dict
 
 __all__ = ["Parts", "World", "assembled", "policy_of", "world_of"]
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 Progress = Callable[[int, int], None]
 
 

@@ -20,17 +20,16 @@ import torch
 from fullscale.agent import sharding, watch
 from fullscale.agent.beside import Beside
 from fullscale.agent.collecting import Collector
-from fullscale.agent.learning import Learner, number
+from fullscale.agent.learner import Learner, number
 from fullscale.agent.marked import MarkedPolicy
-from fullscale.agent.parts import DTYPES, assembled
+from fullscale.agent.parts import assembled
 from fullscale.agent.policy import LanguagePolicy
+from fullscale.agent.ranks import Ranks, ShardedScorer
 from fullscale.agent.record import Scores, to_rollouts
 from fullscale.agent.rollouts import Played
 from fullscale.agent.schedules import Asynchronous
-from fullscale.agent.scoring import ScoringModel
 from fullscale.agent.setup import Training
-from fullscale.agent.sharded import Ranks, ShardedScorer
-from fullscale.model.network import adapted, shaped
+from fullscale.agent.versions import Versions, spread
 from fullscale.rollout.staleness import staleness
 from minimodel.agent.checkpoint import Checkpoint
 from minimodel.agent.running import stopping_between_steps
@@ -75,23 +74,19 @@ class Run:
         self.config, self.seed, self.study, self.checkpoint, self.device = config, seed, study, checkpoint, device
         self.ranks = Ranks.here()
         self.parts = assembled(config, seed, starts or folder / "starts", device=device, progress=progress)
-        policy, reference = self.parts.policy, self.parts.policy.frozen()
-        if self.ranks.world > 1:
-            for scoring in {id(p.scoring): p.scoring for p in (policy, reference)}.values():
-                sharding.shard(scoring, self.ranks, device)
-        self.policy = policy
+        self.policy = policy = self.parts.policy
+        reference = policy.frozen() if self.ranks.world == 1 else spread(config, self.ranks, device, policy)
         self.now, self.reference = self._marked(policy), self._marked(reference)
         self._before = _start(policy, reference)
         self.learner = Learner(config, self.now, self.reference)
-        self.versions: dict[int, Any] = {}
-        self._spare: list[Any] = []  # networks of versions that are forgotten
+        self.versions = Versions(config, self.ranks, device, policy, config.live)
         kind = Beside if isinstance(config.schedule, Asynchronous) else Collector
-        self.collector = kind(config, self.parts, seed, study, folder, self.ranks, self._weights)
+        self.collector = kind(config, self.parts, seed, study, folder, self.ranks, self.versions.__getitem__)
         self.rows: list[watch.Row] = []
         self.kept: Rollouts | None = None
         self.step = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        """CPU time of each part of the steps so far, s."""
+        """CPU time of each part of the steps so far, s: of all threads, so of episodes that are played beside it as well."""
 
     # The loop ---------------------------------------------------------------------------------------------------------
 
@@ -128,22 +123,24 @@ class Run:
             batch, arrived = self.collector.batch(u)
             reward, judged = self.collector.reward(batch)
         row: watch.Row = {"step": u}
-        probe = watch.Probe(batch, c.watched, c.bucket_tokens)
+        probe = watch.Probe(batch, c.watched, c.bucket_tokens, c.pieces)
         with self._timed("watch"):
             before = probe.scored(self.now, WATCHED, self.reference)
             row |= watch.drift(probe, before) | evaluated
             row |= self._mismatch(probe, before["logp"])
+        greedy = self._greedy(batch)
         if u == c.keep_rollouts:
-            self.kept = self._record(batch, arrived)
+            based = True if greedy is None else ~np.isnan(greedy)[:, None]
+            self.kept = self._record(batch, arrived & based)
         with self._timed("learn"):
-            learned = self.learner.step(batch, reward, arrived, self.collector.baseline, self._greedy(batch))
+            learned = self.learner.step(batch, reward, arrived, self.collector.baseline, greedy)
         environment = self.parts.environment
         row |= judged | watch.training(batch, reward, environment, arrived, learned.degenerate)
         row |= watch.behaviour("behaviour", batch, environment)
         row |= staleness(batch.version, batch.sampled, u)
         with self._timed("watch"):
             row |= watch.ratios(probe, probe.scored(self.now, LOGP)["logp"])
-        row |= watch.updates(learned.forwards, learned.norms)
+        row |= watch.updates(learned.forwards, learned.norms) | self.collector.counts()
         row["update/moved"] = self._moved()
         self.rows.append(row)
         self.step += 1
@@ -161,53 +158,16 @@ class Run:
             word += "; saved, and the same command goes on from there"
         if signal == SIGTERM:
             _log.warning(word)
+            self.collector.close()  # nothing of this process comes after the signal
             raise_signal(SIGTERM)
         stop = KeyboardInterrupt() if signal == SIGINT else SystemExit(128 + signal)
         stop.add_note(word)
         return stop
 
-    # Versions ---------------------------------------------------------------------------------------------------------
-
     def keep_version(self, u: int) -> None:
-        """Keep the weights as they are before update `u`, and forget those that no schedule will ask for."""
-        for old in [v for v in self.versions if v < u - self.collector.reach]:
-            self._spare.append(self.versions.pop(old))
-        self.versions[u] = self._snapshot()
+        """Keep the weights as they are before update `u`, and publish them."""
+        self.versions.keep(u)
         self.collector.published(u)
-
-    def _weights(self, version: int) -> Any:
-        """Return the network of a version."""
-        return self.versions[version]
-
-    def _snapshot(self) -> Any:
-        """Return a network with the weights of now, for the engine.
-
-        It is the learner's own where nothing will move that while it samples; else a copy, in the dtype of the products. For
-        a server the first rank alone has one, in its CPU's memory.
-        """
-        if self.collector.live and self.ranks.world == 1:
-            return self.policy.model
-        # Beside an asynchronous engine somebody may still sample with a network whose version is forgotten.
-        if self._spare and not isinstance(self.config.schedule, Asynchronous):
-            found = self._spare.pop()
-        else:
-            found = self._blank()
-        self._spare.clear()
-        sharding.copied(self.policy.scoring, found)
-        return found
-
-    def _blank(self) -> Any:
-        """Return a network to be given weights; None where this rank needs none."""
-        served, m = self.config.sampler.server is not None, self.config.model
-        if served and self.ranks.rank:
-            return None
-        whole: Any = self.policy.model
-        config = (whole.get_base_model() if m.adapter is not None else whole).config
-        with torch.device("cpu" if served else self.device):
-            found = shaped(config, DTYPES[m.products])
-            if m.adapter is not None:
-                found = adapted(found, m.adapter.rank, m.adapter.alpha, m.adapter.targets)
-        return found.requires_grad_(False).eval()
 
     def _marked(self, policy: LanguagePolicy) -> MarkedPolicy:
         return MarkedPolicy(ShardedScorer(policy, self.ranks))
@@ -219,11 +179,8 @@ class Run:
         newest = int(probe.batch.version[probe.batch.sampled].max(initial=-1))
         if newest == self.step:
             return watch.mismatch(probe, now, newest)
-        there, scored = self.versions.get(newest), None
-        if there is not None and self.ranks.rank == 0:
-            m = self.config.model
-            old = LanguagePolicy(ScoringModel(there, m.backend, keep=m.keep), self.config.temperature)
-            scored = probe.scored(MarkedPolicy(old), LOGP)["logp"]
+        old = self.versions.scorer(newest)
+        scored = None if old is None else probe.scored(MarkedPolicy(old), LOGP)["logp"]
         found = self.ranks.from_first(scored)
         if found is None:
             return watch.mismatch(probe, now, -2)  # nothing to compare with: absent, not 0
@@ -241,11 +198,12 @@ class Run:
         found["eval/reward"] = float(batch.reward[there].mean()) if there.any() else float("nan")
         found["eval/turns"] = float(batch.taken.mean())
         known = self.collector.known(batch.questions)
-        return found | {"eval/closed_book": float(np.mean(known))}
+        asked = known[~np.isnan(known)]
+        return found | {"eval/closed_book": float(asked.mean()) if asked.size else float("nan")}
 
     def _record(self, batch: Played, arrived: np.ndarray) -> Rollouts:
         """Return the batch as the record, with the log-probs of learner and reference."""
-        every = watch.Probe(batch, self.config.group, self.config.bucket_tokens)
+        every = watch.Probe(batch, self.config.group, self.config.bucket_tokens, self.config.pieces)
         mine, theirs = (every.scored(p, LOGP)["logp"].astype(np.float32) for p in (self.now, self.reference))
         return to_rollouts(batch, self.step, Scores(mine, theirs), arrived)
 
@@ -281,31 +239,34 @@ class Run:
             "updates_made": self.learner.updates_made,
             "weights": sharding.whole(self.policy.scoring),
             "optimiser": sharding.whole_optimiser(self.policy.scoring, self.learner.optimiser),
-            "versions": {} if self.collector.live else self._versions_state(),
+            "versions": self.versions.state(),
             "running_reward": self.learner.running_reward,
             "rows": self.rows,
+            "seconds": dict(self.seconds),
             "collector": self.collector.state(),
             "kept": None if self.kept is None else torch.frombuffer(bytearray(self.kept.to_bytes()), dtype=torch.uint8),
         }
-
-    def _versions_state(self) -> dict[int, Any]:
-        return {v: model.state_dict() for v, model in self.versions.items() if model is not None}
 
     def _resume(self) -> None:
         state = None
         if self.checkpoint is not None and self.ranks.rank == 0:
             state = self.checkpoint.load()
-        state = self.ranks.from_first(state)
-        if state is None:
+        large = ("weights", "optimiser", "versions")  # the first rank spreads these, a parameter at a time
+        small = None
+        if state is not None:
+            small = {name: x for name, x in state.items() if name not in large}
+            small |= {"optimised": bool(state["optimiser"]), "older": sorted(state["versions"])}
+        small = self.ranks.from_first(small)
+        if small is None:
             return
+        state = (state or {name: {} for name in large}) | small
         self.step, self.rows = state["step"], state["rows"]
-        sharding.load(self.policy.scoring, self.learner.optimiser, state["weights"], state["optimiser"])
+        self.seconds.update(state["seconds"])
+        optimiser = self.learner.optimiser
+        sharding.load(self.policy.scoring, optimiser, state["weights"], state["optimiser"], state["optimised"])
         self.learner.updates_made = state["updates_made"]
         self.learner.running_reward = state["running_reward"]
-        for version, weights in state["versions"].items():
-            self.versions[version] = past = self._snapshot()
-            if past is not None:
-                past.load_state_dict(weights)
+        self.versions.restore(state["older"], state["versions"])
         self.collector.restore(state["collector"])
         if state["kept"] is not None:
             self.kept = Rollouts.from_bytes(state["kept"].numpy().tobytes())

@@ -218,6 +218,16 @@ class Training:
             )
 
     @property
+    def live(self) -> bool:
+        """Return whether an engine here may sample with the learner's own weights: nothing moves them, both compute alike."""
+        return self.reach == 0 and self.model.products == self.model.dtype
+
+    @property
+    def pieces(self) -> int:
+        """Return the pieces in which a whole batch is scored."""
+        return self.minibatches * self.micro
+
+    @property
     def reach(self) -> int:
         """Return the most steps a version may be behind."""
         return self.schedule.reach

@@ -1,7 +1,7 @@
 """Weights over several devices (FSDP2): each rank holds a part of every parameter and sees it whole inside a forward alone.
 
 Gradients are summed, not averaged, because every rank's loss is the whole batch's in its own rows
-(:mod:`fullscale.agent.sharded`). They are reduced in float32 whatever products are made in.
+(:mod:`fullscale.agent.ranks`). They are reduced in float32 whatever products are made in.
 """
 
 from typing import Any
@@ -19,11 +19,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from fullscale.agent.ranks import Ranks
 from fullscale.agent.scoring import ScoringModel
-from fullscale.agent.sharded import Ranks
 from fullscale.model.halves import halves
 
-__all__ = ["copied", "load", "shard", "whole", "whole_optimiser"]
+__all__ = ["copied", "load", "shard", "spread", "whole", "whole_optimiser"]
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _FROM_FIRST = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
@@ -74,6 +74,16 @@ def copied(scoring: ScoringModel, model: nn.Module | None) -> None:
         raise ValueError(f"the model has parameters that the policy has not, {next(iter(theirs))!r} among them")
 
 
+@torch.no_grad()
+def spread(model: nn.Module, weights: dict[str, Any], everywhere: bool) -> None:
+    """Give a plain model the weights that the first rank has; with `everywhere` on all ranks, a parameter at a time."""
+    for name, p in model.named_parameters():
+        if weights:
+            p.copy_(weights[name])
+        if everywhere:
+            torch.distributed.broadcast(p, src=0)
+
+
 def whole_optimiser(scoring: ScoringModel, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
     """Return the optimiser's whole state by name, likewise; nothing where it has none yet."""
     return get_optimizer_state_dict(scoring, optimiser, options=_WHOLE) if optimiser.state else {}
@@ -84,11 +94,20 @@ def load(
     optimiser: torch.optim.Optimizer,
     weights: dict[str, Any],
     state: dict[str, Any],
+    optimised: bool,
 ) -> None:
-    """Give a network and its optimiser what :func:`whole` and :func:`whole_optimiser` returned, on however many ranks."""
+    """Give a network and its optimiser what :func:`whole` and :func:`whole_optimiser` returned, on however many ranks.
+
+    Parameters
+    ----------
+    weights, state
+        On the first rank; nothing on the others.
+    optimised
+        Whether there is a state of the optimiser.
+    """
     options = _FROM_FIRST if isinstance(scoring, FSDPModule) else _WHOLE
     set_model_state_dict(scoring, weights, options=options)
-    if state:
+    if optimised:
         set_optimizer_state_dict(scoring, optimiser, state, options=options)
 
 

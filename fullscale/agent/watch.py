@@ -11,15 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fullscale.agent.learner import Scorable
+from fullscale.agent.handed import Scorable, scored
 from fullscale.agent.rollouts import Played
 from fullscale.environment import Environment
 from minimodel.agent import watch
-from minimodel.agent.learner import Forward, score
+from minimodel.agent.learner import Forward
 from minimodel.agent.protocols import Policy
 from minimodel.agent.watch import CLIP_BAND, Row
 from sim.learning.penalties import ScalarKey
@@ -41,7 +40,9 @@ class Probe:
     members: int
     """Episodes of each group that are watched."""
     bucket_tokens: int = 64
-    """As in :class:`~fullscale.agent.learner.Scorable`."""
+    """As in :class:`~fullscale.agent.handed.Scorable`."""
+    pieces: int = 1
+    """As in :func:`~fullscale.agent.handed.scored`."""
 
     @property
     def sampled(self) -> Flags:
@@ -66,17 +67,13 @@ class Probe:
             "argument": self.sampled & ~decision & after,
         }
 
-    @torch.no_grad()
     def scored(
         self, policy: Policy, wanted: frozenset[ScalarKey], reference: Policy | None = None
     ) -> dict[ScalarKey, F64]:
         """Return scalars of the watched episodes under `policy`, [Q, m, T]; 0 at tokens that were not sampled."""
         whole = Scorable.of(self.batch, self.bucket_tokens)
-        ids = torch.from_numpy(np.ascontiguousarray(whole.ids[:, : self.members]))
-        taken = torch.from_numpy(np.ascontiguousarray(whole.taken[:, : self.members]))
-        layout: Any = whole.layout
-        found = score(policy, layout, ids, taken, wanted, reference)
-        return {name: found.whole(name, torch.zeros(ids.shape)).double().numpy() for name in wanted}
+        found = scored(policy, whole, wanted, reference, members=self.members, pieces=self.pieces)
+        return {name: values.double().numpy() for name, values in found.items()}
 
     def per_turn(self, values: F64, where: Flags) -> list[float]:
         """Return the mean of values [Q, m, T] by turn over tokens in `where`; NaN where there are none, [K]."""

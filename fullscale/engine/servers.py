@@ -37,7 +37,7 @@ class Reader:
 class OwnLlama:
     """llama.cpp's server, on this machine, started and stopped by the run; it is started again with every version.
 
-    Log-probs agree with a float32 forward to 4e-6 in the mean and 2e-5 at most (SmolLM2, 278 tokens).
+    How far its log-probs are from a float32 forward: :class:`~fullscale.engine.http.dialects.LlamaCpp`.
     """
 
     slots: int = 8
@@ -69,8 +69,11 @@ class AtVllm:
     """Where it listens, such as ``http://127.0.0.1:8000``."""
     model: str
     """Name under which it serves the model."""
+    processed: bool = False
+    """Whether it was started with ``--logprobs-mode processed_logprobs``; without, its log-probs are those of temperature 1
+    and another is refused."""
     concurrent: int = 256
-    """Most requests at once."""
+    """Most requests of a call at once."""
     chunk_tokens: int = 256
     """Most tokens a request asks for."""
     timeout_s: float = 600.0
@@ -83,7 +86,7 @@ class AtVllm:
         """Return an engine that samples there, and what is to be done at the end; weights are published in `folder`."""
         client = Client(self.address, Patience(self.timeout_s))
         weights = FromDisk(folder, VllmWeights(client))
-        made = _engine(client, Vllm(self.model), weights, reader, self.chunk_tokens, self.concurrent)
+        made = _engine(client, Vllm(self.model, self.processed), weights, reader, self.chunk_tokens, self.concurrent)
         return made, _nothing
 
 
@@ -97,7 +100,7 @@ class AtSglang:
     address: str
     """Where it listens, such as ``http://127.0.0.1:30000``."""
     concurrent: int = 256
-    """Most requests at once."""
+    """Most requests of a call at once."""
     chunk_tokens: int = 256
     """Most tokens a request asks for."""
     timeout_s: float = 600.0

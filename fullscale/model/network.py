@@ -9,8 +9,10 @@ import torch
 from fullscale.model import smollm2
 from fullscale.model.tiny import tiny_config, tiny_model, tiny_tokenizer
 
-__all__ = ["SMOLLM2", "TINY", "adapted", "checkpointed", "loaded", "shape_of", "shaped", "tokenizer_of"]
+__all__ = ["DTYPES", "SMOLLM2", "TINY", "adapted", "checkpointed", "loaded", "shape_of", "shaped", "tokenizer_of"]
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""The dtypes of a run, by name."""
 SMOLLM2 = "smollm2"
 """The model that comes out of a package; see :mod:`fullscale.model.smollm2`."""
 TINY = "tiny"

@@ -35,9 +35,10 @@ def sweep(
     """Return the runs of every point, by label, seeds in the order asked for.
 
     ``run(config, seeds, study=study)`` trains a block of seeds and returns ``Runs``; by default that is ``train`` of
-    ``sim.learning.loop``, ``minimodel.agent.train`` or ``fullscale.agent.train``, as the rung is. Where it takes ``progress=`` too, what it
-    says of its steps is shown. Runs the store already holds, made by this code, are not made again. Each block is
-    stored as soon as it is done, so a sweep that is stopped resumes. Blocks and processes change nothing in the bits.
+    ``sim.learning.loop``, ``minimodel.agent.train`` or ``fullscale.agent.train``, as the rung is. Where it takes
+    ``progress=`` too, what it says of its steps is shown. Runs the store already holds, made by this code, are not made
+    again. Each block is stored as soon as it is done, so a sweep that is stopped resumes. Blocks and processes change
+    nothing in the bits.
 
     Raises
     ------

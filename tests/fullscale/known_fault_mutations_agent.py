@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fullscale.agent import learner, record, watch
+from fullscale.agent import handed, record, watch
 from fullscale.agent.policy import LanguagePolicy
 from fullscale.agent.story import Story
 from fullscale.engine.episode import Episode
@@ -69,7 +69,7 @@ F15 = "test_f15_what_is_excluded_is_in_neither_numerator_nor_denominator"
 
 def given(wrong: Callable[[Any], dict[str, Any]]) -> Mutation:
     """Change the batch that a rule is given."""
-    shipped = learner.given
+    shipped = handed.given
 
     def mutated(*args: Any, **more: Any) -> Any:
         found = shipped(*args, **more)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fullscale.agent import collecting, learner, marked, parts, rollouts, run, scoring
+from fullscale.agent import collecting, handed, marked, parts, rollouts, run, scoring
 from fullscale.agent.beside import Beside
-from fullscale.agent.learner import Scorable
+from fullscale.agent.handed import Scorable
 from fullscale.agent.story import Story
 from fullscale.engine import local
 from fullscale.engine.episode import Episode
@@ -95,7 +95,7 @@ fails(F11)(
     "scalars stand at the place that predicts",
 )
 fails(F11)(
-    around(learner, "mark", lambda shipped, ids, sampled, segment: shipped(ids, sampled, 0 * segment)),
+    around(handed, "mark", lambda shipped, ids, sampled, segment: shipped(ids, sampled, 0 * segment)),
     "segments run together",
 )
 

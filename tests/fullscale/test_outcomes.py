@@ -11,7 +11,7 @@ import torch
 
 from fullscale.agent.collecting import Collector
 from fullscale.agent.compaction import Compaction
-from fullscale.agent.learner import Scorable, given
+from fullscale.agent.handed import Scorable, given
 from fullscale.agent.rollouts import play
 from fullscale.agent.setup import Sampler
 from fullscale.engine.http.serving import LlamaServer, why_not

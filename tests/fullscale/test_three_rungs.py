@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from fullscale.agent.learner import Scorable, given
+from fullscale.agent.handed import Scorable, given
 from fullscale.agent.marked import MarkedPolicy
 from fullscale.agent.policy import LanguagePolicy
+from fullscale.agent.ranks import Ranks, ShardedScorer
 from fullscale.agent.rollouts import Played
 from fullscale.agent.scoring import ScoringModel
-from fullscale.agent.sharded import Ranks, ShardedScorer
 from fullscale.model.tiny import tiny_config, tiny_model
 from fullscale.world.questions import Question
 from minimodel.agent.collect import Collected

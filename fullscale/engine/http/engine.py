@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 from fullscale.engine.episode import Episode
@@ -87,6 +88,7 @@ class HttpEngine:
         """Tokens that came after the end of a turn, and were dropped."""
         self.version: int | None = None
         """The version that the server confirmed last; None before, and while it is unknown what it holds."""
+        self.counting = Lock()  # plays of several threads count
         self._model: Any = None
         self._door = Door()
 
@@ -253,7 +255,8 @@ class _Play:
         if not isinstance(answer, Drawn):
             row.failure = str(answer)
             counted = engine.violations if isinstance(answer, ViolationError) else engine.failures
-            counted[getattr(answer, "kind", "")] += 1
+            with engine.counting:
+                counted[getattr(answer, "kind", "")] += 1
             return None
         chunk = answer.chunk
         for n, (token, logp) in enumerate(zip(chunk.ids, chunk.logp, strict=True), 1):

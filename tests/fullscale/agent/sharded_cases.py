@@ -13,9 +13,9 @@ from fullscale.agent import sharding
 from fullscale.agent.compaction import Compaction
 from fullscale.agent.marked import MarkedPolicy
 from fullscale.agent.policy import LanguagePolicy
+from fullscale.agent.ranks import Ranks, ShardedScorer
 from fullscale.agent.rollouts import Played
 from fullscale.agent.scoring import ScoringModel
-from fullscale.agent.sharded import Ranks, ShardedScorer
 from fullscale.model.network import adapted
 from sim.learning import family
 from sim.learning.credit import GroupCredit

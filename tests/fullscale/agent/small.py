@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from fullscale.agent import parts
-from fullscale.agent.learner import Layout, Scorable, given
+from fullscale.agent.handed import Layout, Scorable, given
 from fullscale.agent.marked import MarkedPolicy
 from fullscale.agent.policy import LanguagePolicy
+from fullscale.agent.ranks import Ranks, ShardedScorer
 from fullscale.agent.rollouts import Played, play
 from fullscale.agent.run import Run
 from fullscale.agent.scoring import ScoringModel
 from fullscale.agent.setup import Model, Sampler, Training
-from fullscale.agent.sharded import Ranks, ShardedScorer
 from fullscale.dialogue.prompt import Dialogue
 from fullscale.engine.local import LocalEngine, decoder, turn_ends
 from fullscale.engine.protocol import Settings

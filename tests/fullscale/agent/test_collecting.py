@@ -9,9 +9,9 @@ import pytest
 
 from fullscale.agent import parts
 from fullscale.agent.collecting import Collector, chosen
+from fullscale.agent.ranks import Ranks
 from fullscale.agent.rollouts import joined
 from fullscale.agent.schedules import Asynchronous
-from fullscale.agent.sharded import Ranks
 from minimodel.agent.collect import Draws
 from minimodel.agent.schedule import Completion, InFlight, Lag
 from sim.learning.setup import Evaluation

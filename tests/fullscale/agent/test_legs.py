@@ -9,7 +9,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from fullscale.agent.compaction import Compaction
-from fullscale.agent.learner import Scorable
+from fullscale.agent.handed import Scorable
 from fullscale.agent.record import to_rollouts
 from fullscale.engine.protocol import Reply, Spoken
 from sim.records.tables import Outcome

@@ -9,7 +9,7 @@ import torch
 from fullscale.agent import watch
 from fullscale.agent.collecting import Collector
 from fullscale.agent.compaction import Compaction
-from fullscale.agent.learner import Scorable, given
+from fullscale.agent.handed import Scorable, given
 from fullscale.agent.setup import Sampler
 from fullscale.agent.train import train
 from fullscale.engine.protocol import Spoken

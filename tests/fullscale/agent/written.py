@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fullscale.agent.learner import Scorable, given
+from fullscale.agent.handed import Scorable, given
 from fullscale.agent.marked import MarkedPolicy
+from fullscale.agent.ranks import Ranks, ShardedScorer
 from fullscale.agent.rollouts import Played
-from fullscale.agent.sharded import Ranks, ShardedScorer
 from fullscale.world.questions import Question
 from minimodel.agent.learner import Forward, Minibatch, backward
 from sim.learning.rule import Rule
