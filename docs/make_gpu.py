@@ -45,7 +45,7 @@ def on_record(record: RunRecord) -> str:
     """Return what a record says, in words and numbers."""
     s, config = record.steps, record.manifest["config"]
     every = np.flatnonzero(~np.isnan(s["eval/solved_share"]))
-    held_out = config["evaluation"]["prompts"] * config["evaluation"]["group"]
+    held_out = _episodes(record)
     parts = record.provenance["cpu_s_by_part"]
     table = [
         "| before step | held-out questions solved with tools | without any tool | episodes that use a tool |",
@@ -58,7 +58,8 @@ def on_record(record: RunRecord) -> str:
     spent = ", ".join(f"{name} {share / total:.0%}" for name, share in parts.items())
     words = (
         f"`{COMMAND}`: run `{record.key}`, seed {record.seed}, {len(s)} steps of {config['prompts']} questions x "
-        f"{config['group']} episodes. One seed: a demonstration, and no claim."
+        f"{config['group']} episodes. One seed: a demonstration, and no claim. Without any tool means the likeliest "
+        "answer, with tools what is sampled."
     )
     numbers = (
         f"Shares of {held_out} episodes, on other questions each time, standard error up to {0.5 / np.sqrt(held_out):.2f}. "
@@ -69,6 +70,13 @@ def on_record(record: RunRecord) -> str:
     return "\n".join([words, "", *table, "", numbers])
 
 
+def _episodes(record: RunRecord) -> int:
+    """Return the held-out episodes of an evaluation."""
+    evaluation = record.manifest["config"]["evaluation"]
+    found: int = evaluation["prompts"] * evaluation["group"]
+    return found
+
+
 def drawn(record: RunRecord) -> "Figure":
     """Return the run as a figure: reward and search by turn; held-out accuracy; drift and entropy."""
     from matplotlib.figure import Figure
@@ -76,7 +84,7 @@ def drawn(record: RunRecord) -> "Figure":
     s = record.steps
     step, turns = s["step"], record.manifest["config"]["task"]["world"]["turns"]
     with style():
-        figure = Figure(figsize=(8.6, 2.7), layout="constrained")
+        figure = Figure(figsize=(8.6, 3.1), layout="constrained")
         left, middle, right = figure.subplots(1, 3)
         for t in range(turns):
             left.plot(step, s[f"behaviour/search_share/turn{t}"], color=COLOURS[t], label=f"search, turn {t}")
@@ -87,13 +95,15 @@ def drawn(record: RunRecord) -> "Figure":
             ("eval/solved_share", "with tools", COLOURS[0]),
             ("eval/closed_book", "without", COLOURS[1]),
         ):
-            middle.plot(step[there], s[name][there], "o-", color=colour, label=label)
+            p = s[name][there]
+            bars = 1.96 * np.sqrt(p * (1 - p) / _episodes(record))
+            middle.errorbar(step[there], p, bars, fmt="o-", color=colour, label=label, capsize=2)
         middle.set(ylim=(-0.02, 1.02), title="held-out questions solved", xlabel="step")
         right.plot(step, s["drift/kl_decisions"], color=COLOURS[0], label="at decisions")
         right.plot(step, s["drift/kl_content"], color=COLOURS[1], label="at content")
-        right.set(title="KL to the start, nats an episode", xlabel="step")
+        right.set(title="KL to the start, nats", xlabel="step")
         for axes in (left, middle, right):
-            axes.legend(frameon=False, fontsize=7)
+            axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
     return figure
 
 
@@ -115,7 +125,8 @@ def main() -> None:
     if keys:
         (record,) = (Store(STORE).load(key) for key in keys)
         page = FOLDER / "fullscale.md"
-        inner = f"{on_record(record)}\n\n![The run, step by step](smollm2.svg)"
+        figure = "![The run, step by step](smollm2.svg)\n\n*Bars: 95 % intervals of a proportion.*"
+        inner = f"{on_record(record)}\n\n{figure}"
         page.write_text(written(page.read_text(encoding="utf-8"), "record", inner), encoding="utf-8")
         text = svg(drawn(record)).replace("<svg ", '<svg style="background: white" ', 1)
         (FOLDER / "smollm2.svg").write_text(text + "\n", encoding="utf-8")

@@ -219,7 +219,7 @@ class Training:
 
     @property
     def live(self) -> bool:
-        """Return whether an engine here may sample with the learner's own weights: nothing moves them, both compute alike."""
+        """Return whether an engine here may sample with the learner's own weights: they stay, and compute alike."""
         return self.reach == 0 and self.model.products == self.model.dtype
 
     @property
