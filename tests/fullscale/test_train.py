@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from inspect import signature
 
 import numpy as np
 import pytest
 import tyro
 
 from fullscale import train as module
+from fullscale.agent.train import place, train
 from fullscale.presets import PRESETS, smollm2_cpu
 from fullscale.train import UsageError, configured, main
 from sim.records.store import Store
@@ -132,7 +134,17 @@ def test_changes_that_belong_together_are_made_together():
 def test_a_gpu_that_is_not_there_is_refused(tiny, monkeypatch, capsys):
     monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
     assert main([tiny, "--device", "cuda"]) == 2
-    assert capsys.readouterr().err == "fullscale.train: --device cuda: PyTorch sees no GPU here; use --device cpu\n"
+    assert capsys.readouterr().err == "fullscale.train: --device 'cuda': PyTorch sees no GPU here; use cpu\n"
+
+
+def test_a_gpu_that_is_there_is_taken_wherever_nothing_is_said(monkeypatch):
+    for seen, found in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(module.torch.cuda, "is_available", lambda seen=seen: seen)
+        assert place("auto") == found
+        assert place("cpu") == "cpu"
+    assert signature(train).parameters["device"].default == "auto"  # as a sweep calls it
+    with pytest.raises(ValueError, match="'gpu': it takes auto, cpu or cuda"):
+        place("gpu")
 
 
 def test_a_run_that_has_no_room_does_not_begin(tiny, files, tmp_path, monkeypatch, capsys):

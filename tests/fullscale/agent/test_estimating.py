@@ -33,7 +33,7 @@ def test_the_network_is_the_runs():
     with torch.device("meta"):
         plain = build(tiny())
         adapted = build(tiny(model={"adapter": Adapter(rank=2, targets=("q_proj", "v_proj"))}))
-        half = build(tiny(model={"dtype": "bfloat16", "checkpointing": True}))
+        half = build(tiny(model={"dtype": "bfloat16", "products": "bfloat16", "checkpointing": True}))
     assert sum(p.numel() for p in plain.parameters()) == N
     assert all(p.requires_grad for p in plain.parameters())
     wants = sum(p.numel() for p in adapted.parameters() if p.requires_grad)

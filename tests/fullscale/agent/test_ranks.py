@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.multiprocessing as mp
-from tests.fullscale.agent.ranks_cases import CASES, IN_FOUR, RULES, made, policies, rank, updated
 
 from fullscale.agent.ranks import Ranks
 from sim.learning.view import _SCOPES
+from tests.fullscale.agent.ranks_cases import CASES, IN_FOUR, RULES, made, policies, rank, updated
 from tests.fullscale.agent.small import relative_gap
 
 
