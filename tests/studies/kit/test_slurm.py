@@ -230,7 +230,7 @@ def test_on_a_real_slurm(toy, node, tmp_path):
     going = run("1", *[str(100.0 + n) for n in range(120)])
     assert going.stdout.readline() == "0 ok\n"
     going.send_signal(signal.SIGINT)
-    going.communicate(timeout=60)
+    going.communicate(timeout=300)
     for _ in range(60):  # submitit's jobs take no notice of the first signal, and are killed a moment later
         left = subprocess.run(["squeue", "--noheader"], env=node, capture_output=True, text=True, check=True).stdout
         if not left.strip():
