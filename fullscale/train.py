@@ -32,10 +32,8 @@ from sim.records.store import Store
 
 __all__ = ["configured", "main"]
 
-_MODEL_FREE = 0.95
-"""Share of a device's memory that an estimate may reach."""
-
-
+_MOST_OF_FREE = 0.95
+"""Share of a device's free memory that an estimate may reach."""
 _PATIENCE = timedelta(hours=4)
 """How long ranks wait for each other: the first alone plays over a server, judges, and writes checkpoints."""
 
@@ -182,7 +180,7 @@ def _room(wanted: int, device: str, anyway: bool) -> None:
         there = int(torch.cuda.mem_get_info()[0])
     else:
         there = _available()
-    if wanted > _MODEL_FREE * there and not anyway:
+    if wanted > _MOST_OF_FREE * there and not anyway:
         raise UsageError(
             f"a step takes about {wanted / 2**30:.1f} GiB and {there / 2**30:.1f} GiB are free on {device}; raise micro, "
             "use checkpointing or more devices, or begin with --anyway"

@@ -61,16 +61,6 @@ class Collector:
         self._counted: dict[str, int] = {}
 
     @property
-    def live(self) -> bool:
-        """Whether the engine samples with the learner's own weights, which nothing moves meanwhile."""
-        return self.config.live
-
-    @property
-    def reach(self) -> int:
-        """The most steps a version may be behind."""
-        return self.config.schedule.reach
-
-    @property
     def baseline(self) -> str:
         """What a group's baseline is over."""
         schedule = self.config.schedule

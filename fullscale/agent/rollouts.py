@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullscale.agent.compaction import Compaction
-from fullscale.agent.story import Story
+from fullscale.agent.story import COLUMNS, Story
 from fullscale.dialogue.prompt import Dialogue
 from fullscale.dialogue.tags import opening
 from fullscale.engine.local import decoder
@@ -33,9 +33,7 @@ F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
-_PADDING: dict[str, Any] = {
-    "ids": 0, "sampled": False, "logp": 0.0, "entropy": 0.0, "version": -1, "turn": 0, "segment": 0, "decision": False,
-}  # fmt: skip
+_PADDING: dict[str, Any] = {**COLUMNS, "decision": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,8 +258,7 @@ def _arrays(
     B, T = len(stories), max(len(s.ids) for s in stories)
     flat = {
         name: np.stack([np.pad(getattr(s, name), (0, T - len(s.ids)), constant_values=fill) for s in stories])
-        for name, fill in _PADDING.items()
-        if name != "decision"
+        for name, fill in COLUMNS.items()
     }
     flat["decision"] = np.zeros((B, T), np.bool_)
     K = turns

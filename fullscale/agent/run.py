@@ -79,7 +79,7 @@ class Run:
         self.now, self.reference = self._marked(policy), self._marked(reference)
         self._before = _start(policy, reference)
         self.learner = Learner(config, self.now, self.reference)
-        self.versions = Versions(config, self.ranks, device, policy, config.live)
+        self.versions = Versions(config, self.ranks, device, policy)
         kind = Beside if isinstance(config.schedule, Asynchronous) else Collector
         self.collector = kind(config, self.parts, seed, study, folder, self.ranks, self.versions.__getitem__)
         self.rows: list[watch.Row] = []

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from fullscale.engine.protocol import Ended, Reply, Spoken, Turn
 
-__all__ = ["Story"]
+__all__ = ["COLUMNS", "Story"]
 
-_COLUMNS = {"ids": 0, "sampled": False, "logp": 0.0, "entropy": 0.0, "version": -1, "turn": 0, "segment": 0}
+COLUMNS = {"ids": 0, "sampled": False, "logp": 0.0, "entropy": 0.0, "version": -1, "turn": 0, "segment": 0}
+"""Columns of an episode's tokens, and what stands in each where there is none."""
 
 
 class Story:
@@ -39,7 +40,7 @@ class Story:
         self.reason = ""
         """Why it failed."""
         dtypes = {"sampled": np.bool_, "logp": np.float32, "entropy": np.float32}
-        for name in _COLUMNS:
+        for name in COLUMNS:
             setattr(self, name, np.zeros(0, dtypes.get(name, np.int64)))
         self._begins = 0  # where the context does
         self._read(prompt, turn=0, segment=0)
@@ -63,7 +64,7 @@ class Story:
             Most tokens of a context.
         """
         had = len(self.ids) - self._begins
-        new = {name: getattr(said, name)[had:] for name in _COLUMNS}
+        new = {name: getattr(said, name)[had:] for name in COLUMNS}
         turns, segments = len(self.turns), int(self.segment[-1])
         self._append(**(new | {"turn": new["turn"] + turns, "segment": new["segment"] + segments}))
         self.turns += said.turns
@@ -84,7 +85,7 @@ class Story:
 
     def _read(self, ids: Sequence[int], turn: int, segment: int) -> None:
         n = len(ids)
-        values = _COLUMNS | {"turn": turn, "segment": segment}
+        values = COLUMNS | {"turn": turn, "segment": segment}
         self._append(**({name: np.full(n, value) for name, value in values.items()} | {"ids": np.array(ids, np.int64)}))
 
     def _append(self, **new: Any) -> None:

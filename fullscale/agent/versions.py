@@ -27,12 +27,10 @@ class Versions:
     ----------
     policy
         What is trained.
-    live
-        Whether its own network is what the engine samples with, where it is whole.
     """
 
-    def __init__(self, config: Training, ranks: Ranks, device: str, policy: LanguagePolicy, live: bool) -> None:
-        self.config, self.ranks, self.device, self.policy, self.live = config, ranks, device, policy, live
+    def __init__(self, config: Training, ranks: Ranks, device: str, policy: LanguagePolicy) -> None:
+        self.config, self.ranks, self.device, self.policy = config, ranks, device, policy
         self._held: dict[int, Any] = {}
         self._spare: list[Any] = []  # networks of versions that are forgotten
 
@@ -56,7 +54,7 @@ class Versions:
 
     def state(self) -> dict[int, dict[str, torch.Tensor]]:
         """Return the parameters of each version, by name, in a CPU's memory; nothing where a version is the policy."""
-        if self.live:
+        if self.config.live:
             return {}
         models = {v: model for v, model in self._held.items() if model is not None}
         return {v: {name: p.detach().cpu() for name, p in m.named_parameters()} for v, m in models.items()}
@@ -71,7 +69,7 @@ class Versions:
 
     def _snapshot(self) -> Any:
         """Return a network with the weights of now; None where this rank needs none."""
-        if self.live and self.ranks.world == 1:
+        if self.config.live and self.ranks.world == 1:
             return self.policy.model
         # Beside an asynchronous engine somebody may still sample with a network whose version is forgotten.
         again = bool(self._spare) and not isinstance(self.config.schedule, Asynchronous)

@@ -82,8 +82,8 @@ def test_tokens_are_written_by_the_versions_of_the_schedule(schedule, live):
     it = collector(training(schedule=schedule), weights=weights, published=3)
     played, _ = it.batch(3)
     expected = schedule.versions(3, (4, 4, 3))
-    assert it.live == live
-    assert it.reach == schedule.reach
+    assert it.config.live == live
+    assert it.config.reach == schedule.reach
     for k in range(3):
         here = played.sampled & (played.turn == k)
         at = np.broadcast_to(expected[..., k][..., None], here.shape)
